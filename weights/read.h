@@ -1,0 +1,57 @@
+// Reads a box of a weight program, in an amount of memory that is known beforehand.
+//
+// The reader asks for boxes of whole rows in file order; each verb turns a box of its
+// result into boxes of its operands. ScratchBytes() says exactly how much room a read
+// will take beside `out`, so "bounded memory" is arithmetic, and a law compares the
+// prediction with the high-water mark of an instrumented Scratch.
+//
+// Stat results are small and computed once: StatCache holds them (fill it with
+// PrepareStats before reading; a Read that meets an unprepared Stat computes it whole).
+#ifndef TWINFORGE_WEIGHTS_READ_H_
+#define TWINFORGE_WEIGHTS_READ_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "weights/weight.h"
+
+namespace twinforge {
+
+// Where stored bytes come from. Implementations are thread-safe.
+class TensorReader {
+ public:
+  virtual ~TensorReader() = default;
+  // Elements [first, first+count) of the stored tensor, row-major, unpacked, into `out`
+  // (count * ElementBytes(source.dtype()) bytes). REQUIRES: source.kind() == kSource.
+  virtual absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
+                                    std::byte* out) const = 0;
+};
+
+// Buffers reused from read to read, last in first out. Not thread-safe: one per worker.
+class Scratch {
+ public:
+  std::byte* Push(int64_t bytes);  // 64-byte aligned, not cleared
+  void Pop();                      // the latest Push
+  int64_t high_water() const { return high_water_; }  // sum of bytes pushed at the worst moment
+ private:
+  std::vector<std::vector<std::byte>> buffers_;
+  std::vector<int64_t> pushed_;
+  int64_t in_use_ = 0;
+  int64_t high_water_ = 0;
+};
+
+// `box` of `w`, dense and row-major, into `out` (ElementCount(box.size) elements).
+absl::Status Read(const WeightPtr& w, const Box& box, const TensorReader& reader,
+                  std::byte* out, Scratch& scratch);
+
+// Exactly the high_water() that Read(w, box) leaves in a fresh Scratch.
+int64_t ScratchBytes(const WeightPtr& w, const Box& box);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_WEIGHTS_READ_H_
