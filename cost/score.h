@@ -1,0 +1,82 @@
+// What a chip would charge for one step: exact counts and proved bounds, rungs R0 to R3.
+//
+// No constant here was ever fitted. Counts are int64 with overflow checks; every chip
+// number comes from cost/chips/*.textproto with its source line; an unknown chip, dtype or op is a typed
+// refusal (TF17xx), never a borrowed number. See docs/cost.md for each rung and formula.
+#ifndef TWINFORGE_COST_SCORE_H_
+#define TWINFORGE_COST_SCORE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+
+namespace twinforge {
+
+enum class Phase { kPrefill, kDecode };
+
+// One step. Prefill: `batch` sequences of `context` new tokens each, nothing cached. Decode: `batch`
+// sequences of one new token each, `context` tokens already cached.
+struct Workload {
+  Phase phase = Phase::kDecode;
+  int64_t batch = 1;
+  int64_t context = 1024;
+  int64_t shards = 1;       // tensor-parallel devices; sizes must divide, else a refusal that names the pad
+};
+
+// Counts of one node under a workload (useful: at logical sizes; issued: as the twin computes them).
+struct OpCount {
+  std::string path;
+  std::string op;
+  int64_t useful_flops = 0;     // 2 * multiply-adds
+  int64_t issued_flops = 0;
+  int64_t weight_bytes = 0;     // stored bytes this node must read
+  int64_t cache_bytes = 0;      // KV or latent cache read and written
+  int64_t activation_bytes = 0; // operands and results at their dtype
+};
+
+struct RungRow {
+  std::string rung;         // "R0"
+  std::string name;         // "peak"
+  double seconds = 0;       // least time of the step at this rung
+  char evidence = 'B';      // B: bound
+};
+
+struct Score {
+  std::string chip;
+  Workload workload;
+  std::vector<OpCount> ops;
+  std::vector<RungRow> ladder;           // R0..R3, never decreasing
+  // per op and rung: contribution to the rung's step up; sums are exact to the last bit of the ladder's differences
+  std::vector<std::vector<double>> attribution;  // [op][rung]
+  int64_t parameter_bytes = 0;           // per device
+  int64_t cache_bytes = 0;               // per device, at this workload
+  int64_t memory_bytes = 0;              // of one device
+  bool feasible = true;                  // parameters and cache fit
+  double tokens_per_second = 0;          // at the last rung
+};
+
+// `useful` gives R0 its operations: the source model's graph; null: `graph` itself.
+absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const std::string& chip,
+                                 const Workload& workload);
+
+// ---- chips
+
+struct ChipSummary {
+  std::string id;                  // "v6e"
+  std::string name;                // "TPU v6e"
+  std::vector<std::string> aliases;
+  int64_t lanes = 0;               // 0: not a TPU
+  int64_t mxu = 0;
+};
+std::vector<ChipSummary> AllChips();
+absl::StatusOr<ChipSummary> FindChip(const std::string& id);          // TF1701 with the nearest name
+absl::StatusOr<std::string> ChipText(const std::string& id);          // the textproto, for `chip show`
+// Findings of `chip lint`: peak recomputed from units and clock off by more than 3 %, number without source.
+std::vector<std::string> LintChips();
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_COST_SCORE_H_
