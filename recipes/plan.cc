@@ -1,0 +1,139 @@
+#include "recipes/plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/diagnostic.h"
+#include "base/status_macros.h"
+#include "recipes/select.h"
+#include "transforms/transforms.pb.h"
+
+namespace twinforge {
+namespace {
+
+// Every place that the transform has an opinion on.
+std::vector<std::string> KnownPlaces(const Sites& sites) {
+  std::vector<std::string> places;
+  for (const Site& site : sites.fit) places.push_back(site.path);
+  for (const Refusal& refusal : sites.refused) places.push_back(refusal.path);
+  places.insert(places.end(), sites.native.begin(), sites.native.end());
+  return places;
+}
+
+// "nothing matched" with the clause that excluded the most likely places.
+absl::Status NothingSelected(const RecipeStep& step, const Graph& graph, const Selector& selector,
+                             const std::vector<std::string>& places, absl::string_view transform) {
+  if (places.empty()) {
+    return Error(1105, step.place, absl::StrCat("step ", step.name, ": this model has no place for ", transform),
+                 "leave the step out, or write `expect: NONE`");
+  }
+  const std::string& path = step.parameters->where().path();
+  std::string nearest = path.empty() ? places.front() : Nearest(path, places);
+  if (nearest.empty()) nearest = places.front();
+  return Error(1105, step.place,
+               absl::StrCat("step ", step.name, ": `where` selects none of ", places.size(), " places; ",
+                            selector.Excluded(graph, nearest)),
+               absl::StrCat("nearest places: ", absl::StrJoin(places.begin(), places.begin() + std::min<size_t>(places.size(), 4), ", ")));
+}
+
+absl::Status CheckExpectation(const RecipeStep& step, const Graph& graph, const Selector& selector,
+                              const std::vector<std::string>& places, absl::string_view transform) {
+  const Where& where = step.parameters->where();
+  const int64_t selected = std::count_if(places.begin(), places.end(), [&](const std::string& place) {
+    return selector.Selects(graph, place);
+  });
+  const int64_t known = static_cast<int64_t>(places.size());
+  const auto unmet = [&](absl::string_view expected) {
+    return Error(1109, step.place, absl::StrCat("step ", step.name, ": expected ", expected, ", `where` selects ", selected,
+                                               " of ", known, " places"));
+  };
+  switch (where.expect()) {
+    case Where::ALL: return selected == known && known > 0 ? absl::OkStatus() : unmet("all");
+    case Where::NONE: return selected == 0 ? absl::OkStatus() : unmet("none");
+    case Where::COUNT: return selected == where.count() ? absl::OkStatus() : unmet(absl::StrCat(where.count()));
+    default:
+      if (selected > 0 || selector.selects_all()) return absl::OkStatus();
+      return NothingSelected(step, graph, selector, places, transform);
+  }
+}
+
+// A step all of whose places an earlier step of the same transform already rewrote does nothing.
+absl::Status CheckShadow(const RecipeStep& step, const StepReport& report,
+                         const std::map<std::string, StepReport>& earlier, absl::string_view transform) {
+  const auto found = earlier.find(std::string(transform));
+  if (found == earlier.end() || !report.sites.empty() || !report.refused.empty() || report.native.empty()) {
+    return absl::OkStatus();
+  }
+  for (const std::string& place : report.native) {
+    const std::vector<std::string>& done = found->second.sites;
+    if (std::find(done.begin(), done.end(), place) == done.end()) return absl::OkStatus();
+  }
+  return Error(1106, step.place, absl::StrCat("step ", step.name, " does nothing: step ", found->second.step,
+                                             " already rewrote all of its places"),
+               "remove the step, or put it before the other");
+}
+
+bool IsDisabled(const RecipeOptions& options, const RecipeStep& step, absl::string_view transform) {
+  const std::string position = step.name.substr(0, step.name.find(' '));
+  return options.disabled.count(std::string(transform)) > 0 || options.disabled.count(position) > 0;
+}
+
+// Streams a wanted program, whole: its result is small by contract.
+absl::StatusOr<std::vector<double>> Observe(const Model& model, const WeightPtr& program) {
+  if (!model.has_bytes()) {
+    return Error(1110, "", "the step must look at values, and this model has none",
+                 "open the checkpoint instead of its config");
+  }
+  std::vector<std::byte> bytes(program->element_count() * ElementBytes(program->dtype()));
+  Scratch scratch;
+  TWIN_RETURN_IF_ERROR(Read(program, WholeBox(program->shape()), *model.reader, bytes.data(), scratch));
+  std::vector<double> values(program->element_count());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = ToDouble(program->dtype(), bytes.data() + i * ElementBytes(program->dtype()));
+  }
+  return values;
+}
+
+absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& transform, const Model& model, Graph& graph) {
+  const Selector selector(step.parameters->where());
+  TWIN_RETURN_IF_ERROR(CheckExpectation(step, graph, selector, KnownPlaces(transform.FindSites(graph)), transform.name()));
+  const Graph before = graph;
+  const auto selected = [&](const Site& site) { return selector.Selects(before, site.path); };
+  const auto observe = [&](const WeightPtr& program) { return Observe(model, program); };
+  absl::StatusOr<StepReport> report = Apply(transform, step.name, graph, selected, observe);
+  if (!report.ok()) return WithPlace(report.status(), step.place);
+  const auto excluded = [&](absl::string_view path) { return !selector.Selects(before, path); };
+  auto& refused = report->refused;
+  refused.erase(std::remove_if(refused.begin(), refused.end(), [&](const Refusal& r) { return excluded(r.path); }), refused.end());
+  auto& native = report->native;
+  native.erase(std::remove_if(native.begin(), native.end(), excluded), native.end());
+  return report;
+}
+
+}  // namespace
+
+absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options, Model& model) {
+  TWIN_RETURN_IF_ERROR(CheckRecipe(recipe, options.context));
+  Graph graph = model.graph;
+  RecipeReport out;
+  std::map<std::string, StepReport> earlier;
+  for (const RecipeStep& step : recipe.steps) {
+    TWIN_ASSIGN_OR_RETURN(std::unique_ptr<Transform> transform, MakeTransform(*step.parameters, options.context));
+    if (IsDisabled(options, step, transform->name())) continue;
+    TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, model, graph));
+    TWIN_RETURN_IF_ERROR(CheckShadow(step, report, earlier, transform->name()));
+    if (!report.sites.empty()) {
+      out.fidelity = std::min(out.fidelity, report.fidelity);
+      earlier[std::string(transform->name())] = report;
+    }
+    out.sites += static_cast<int64_t>(report.sites.size());
+    out.refused += static_cast<int64_t>(report.refused.size());
+    out.steps.push_back(std::move(report));
+  }
+  model.graph = std::move(graph);
+  return out;
+}
+
+}  // namespace twinforge

@@ -1,0 +1,37 @@
+// Applies a recipe to a graph, step by step, and reports every place: rewritten, refused
+// with its reason, or already native. Reads no tensor byte unless a transform wants one.
+#ifndef TWINFORGE_RECIPES_PLAN_H_
+#define TWINFORGE_RECIPES_PLAN_H_
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/model.h"
+#include "recipes/recipe.h"
+#include "transforms/transform.h"
+
+namespace twinforge {
+
+struct RecipeReport {
+  std::vector<StepReport> steps;
+  Fidelity fidelity = Fidelity::kMoved;   // the lowest of steps that rewrote something
+  int64_t sites = 0;                      // rewritten, over all steps
+  int64_t refused = 0;
+  bool already_native() const { return sites == 0 && refused == 0; }
+};
+
+struct RecipeOptions {
+  TransformContext context;
+  std::set<std::string> disabled;         // transform names or step positions switched off (--skip-step)
+};
+
+// Rewrites model.graph. Fails whole (the model is then unchanged) where a step's `where`
+// selects nothing that the transform knows, an expectation is not met, a step is shadowed
+// by an earlier one, or a step claims less than the recipe requires.
+absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options, Model& model);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_RECIPES_PLAN_H_

@@ -1,0 +1,258 @@
+#include "recipes/recipe.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+#include <re2/re2.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/diagnostic.h"
+#include "base/embedded.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "recipes/recipe.pb.h"
+
+namespace twinforge {
+
+absl::Span<const EmbeddedFile> Embedded_recipes();
+
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::TextFormat;
+
+constexpr int kMaxSplices = 8;  // depth of `use` in `use`
+
+// Keeps the first mistake that the text parser finds, with its place.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
+    if (!message_.empty()) return;
+    line_ = line + 1;
+    column_ = column + 1;
+    message_ = message;
+  }
+  int line() const { return line_; }
+  int column() const { return column_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  int line_ = 0;
+  int column_ = 0;
+  std::string message_;
+};
+
+std::vector<std::string> FieldNames(const Descriptor* type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type->field_count(); ++i) names.push_back(type->field(i)->name());
+  return names;
+}
+
+// "did you mean" for: Message type "twinforge.PadVocab" has no field named "multipel".
+std::string HintFor(const std::string& message) {
+  std::string type_name, field;
+  if (RE2::PartialMatch(message, R"re(Message type "([\w.]+)" has no field named "([^"]+)")re", &type_name, &field)) {
+    const Descriptor* type = google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type_name);
+    if (type == nullptr) return "";
+    const std::vector<std::string> known = FieldNames(type);
+    const std::string nearest = Nearest(field, known);
+    if (!nearest.empty()) return absl::StrCat("did you mean \"", nearest, "\"?");
+    return absl::StrCat("valid keys here: ", absl::StrJoin(known, ", "));
+  }
+  std::string value, key;
+  if (RE2::PartialMatch(message, R"re(Unknown enumeration value of "([^"]+)" for field "([^"]+)")re", &value, &key)) {
+    return absl::StrCat("`twinforge recipe schema` lists the values of ", key);
+  }
+  return "";
+}
+
+std::string Sentence(std::string message) {
+  message = std::string(absl::StripSuffix(message, "."));
+  RE2::GlobalReplace(&message, R"re(Message type "twinforge\.(\w+)" has no field named)re", R"re(\1 has no key named)re");
+  return message;
+}
+
+absl::StatusOr<Recipe> ParseProto(absl::string_view text, absl::string_view place,
+                                  TextFormat::ParseInfoTree* places) {
+  Recipe proto;
+  FirstError errors;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(places);
+  if (!parser.ParseFromString(std::string(text), &proto)) {
+    return Error(1101, absl::StrCat(place, ":", errors.line(), ":", errors.column()), Sentence(errors.message()),
+                 HintFor(errors.message()));
+  }
+  return proto;
+}
+
+std::string TransformName(const TransformStep& step) {
+  const auto* oneof = TransformStep::descriptor()->FindOneofByName("transform");
+  const auto* field = TransformStep::GetReflection()->GetOneofFieldDescriptor(step, oneof);
+  return field == nullptr ? "" : field->name();
+}
+
+std::string OneLine(const TransformStep& step) {
+  TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string text;
+  printer.PrintToString(step, &text);
+  return std::string(absl::StripTrailingAsciiWhitespace(text));
+}
+
+absl::Status CheckPattern(const std::string& pattern, absl::string_view place, absl::string_view key) {
+  if (pattern.empty()) return absl::OkStatus();
+  RE2 re(pattern, RE2::Quiet);
+  if (re.ok()) return absl::OkStatus();
+  return Error(1102, place, absl::StrCat(key, ": \"", pattern, "\" is no regular expression: ", re.error()),
+               "patterns are re2 and match a whole path; a literal dot is written \\\\.");
+}
+
+absl::Status CheckWhere(const TransformStep& step, absl::string_view place) {
+  const Where& where = step.where();
+  TWIN_RETURN_IF_ERROR(CheckPattern(where.path(), place, "where.path"));
+  if (!where.op().empty() && !OpKindFromName(where.op()).has_value()) {
+    std::vector<std::string> known;
+    for (const OpInfo& info : AllOps()) known.push_back(std::string(info.name));
+    const std::string nearest = Nearest(where.op(), known);
+    return Error(1103, place, absl::StrCat("where.op: there is no op called \"", where.op(), "\""),
+                 nearest.empty() ? "" : absl::StrCat("did you mean \"", nearest, "\"?"));
+  }
+  if (!where.dtype().empty() && !DTypeFromName(where.dtype()).has_value()) {
+    return Error(1103, place, absl::StrCat("where.dtype: there is no dtype called \"", where.dtype(), "\""),
+                 "dtypes are spelled f32, bf16, f16, f8_e4m3, ...");
+  }
+  if (where.expect() == Where::COUNT && where.count() <= 0) {
+    return Error(1103, place, "where.expect: COUNT needs `count`, a positive number");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AppendSteps(const Recipe& proto, absl::string_view place, const TextFormat::ParseInfoTree& places, int depth,
+                         std::vector<RecipeStep>& steps);
+
+absl::Status Splice(const std::string& name, absl::string_view place, int depth, std::vector<RecipeStep>& steps) {
+  if (depth >= kMaxSplices) {
+    return Error(1104, place, absl::StrCat("`use: \"", name, "\"` nests more than ", kMaxSplices, " recipes"),
+                 "a recipe may not use itself");
+  }
+  TWIN_ASSIGN_OR_RETURN(std::string text, LibraryRecipeText(std::string(absl::StripPrefix(name, "library/"))));
+  TextFormat::ParseInfoTree places;
+  TWIN_ASSIGN_OR_RETURN(Recipe proto, ParseProto(text, name, &places));
+  return AppendSteps(proto, name, places, depth + 1, steps);
+}
+
+absl::Status AppendSteps(const Recipe& proto, absl::string_view place, const TextFormat::ParseInfoTree& places, int depth,
+                         std::vector<RecipeStep>& steps) {
+  const auto* field = Recipe::descriptor()->FindFieldByName("step");
+  for (int i = 0; i < proto.step_size(); ++i) {
+    const TransformStep& step = proto.step(i);
+    const TextFormat::ParseLocation at = places.GetLocation(field, i);
+    const std::string where = absl::StrCat(place, ":", at.line + 1, ":", at.column + 1);
+    const std::string transform = TransformName(step);
+    if (!step.use().empty()) {
+      if (!transform.empty()) return Error(1104, where, "a step has either a transform or `use`, not both");
+      TWIN_RETURN_IF_ERROR(Splice(step.use(), where, depth, steps));
+      continue;
+    }
+    if (transform.empty()) {
+      return Error(1104, where, "a step names no transform", "`twinforge recipe schema` lists the transforms");
+    }
+    TWIN_RETURN_IF_ERROR(CheckWhere(step, where));
+    RecipeStep out;
+    out.name = absl::StrCat(steps.size() + 1, " ", transform);
+    out.place = where;
+    out.text = OneLine(step);
+    out.parameters = std::make_shared<TransformStep>(step);
+    steps.push_back(std::move(out));
+  }
+  return absl::OkStatus();
+}
+
+Fidelity FidelityOf(Require require) {
+  switch (require) {
+    case MOVED: return Fidelity::kMoved;
+    case BOUNDED: return Fidelity::kBounded;
+    case RETRAIN: return Fidelity::kRetrain;
+    default: return Fidelity::kReassociated;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedRecipe> ParseRecipe(absl::string_view text, absl::string_view place) {
+  TextFormat::ParseInfoTree places;
+  TWIN_ASSIGN_OR_RETURN(Recipe proto, ParseProto(text, place, &places));
+  LoadedRecipe recipe;
+  recipe.name = proto.name().empty() ? std::string(place) : proto.name();
+  recipe.description = proto.description();
+  recipe.text = std::string(text);
+  recipe.require = FidelityOf(proto.require());
+  TWIN_RETURN_IF_ERROR(AppendSteps(proto, place, places, 0, recipe.steps));
+  if (recipe.steps.empty()) {
+    return Error(1104, place, "the recipe has no step", "write at least one `step { ... }`");
+  }
+  return recipe;
+}
+
+absl::StatusOr<LoadedRecipe> LoadRecipe(const std::string& name_or_file) {
+  const bool is_file = absl::StrContains(name_or_file, "/") || absl::EndsWith(name_or_file, ".textproto");
+  if (is_file) {
+    TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(name_or_file, 1 << 20));
+    return ParseRecipe(text, name_or_file);
+  }
+  TWIN_ASSIGN_OR_RETURN(std::string text, LibraryRecipeText(name_or_file));
+  return ParseRecipe(text, name_or_file);
+}
+
+absl::Status CheckRecipe(const LoadedRecipe& recipe, const TransformContext& context) {
+  for (const RecipeStep& step : recipe.steps) {
+    absl::StatusOr<std::unique_ptr<Transform>> transform = MakeTransform(*step.parameters, context);
+    if (!transform.ok()) return WithPlace(transform.status(), step.place);
+    if ((*transform)->fidelity() < recipe.require) {
+      return Error(1107, step.place,
+                   absl::StrCat("step ", step.name, " claims ", FidelityName((*transform)->fidelity()),
+                                ", the recipe requires ", FidelityName(recipe.require)),
+                   absl::StrCat("write `require: ", FidelityName((*transform)->fidelity()), "` if that is meant"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> AdapterPaths(const LoadedRecipe& recipe) {
+  std::vector<std::string> paths;
+  for (const RecipeStep& step : recipe.steps) {
+    if (step.parameters->has_merge_lora()) paths.push_back(step.parameters->merge_lora().adapter());
+  }
+  return paths;
+}
+
+std::vector<LibraryRecipe> LibraryRecipes() {
+  std::vector<LibraryRecipe> recipes;
+  for (const EmbeddedFile& file : Embedded_recipes()) {
+    const std::string name(absl::StripSuffix(file.name, ".textproto"));
+    absl::StatusOr<LoadedRecipe> recipe = ParseRecipe(file.text, name);
+    recipes.push_back({name, recipe.ok() ? recipe->description : std::string(recipe.status().message())});
+  }
+  return recipes;
+}
+
+absl::StatusOr<std::string> LibraryRecipeText(const std::string& name) {
+  std::vector<std::string> known;
+  for (const EmbeddedFile& file : Embedded_recipes()) {
+    const std::string stem(absl::StripSuffix(file.name, ".textproto"));
+    if (stem == name) return std::string(file.text);
+    known.push_back(stem);
+  }
+  const std::string nearest = Nearest(name, known);
+  return Error(1108, name, "the library has no recipe of this name",
+               nearest.empty() ? absl::StrCat("it has: ", absl::StrJoin(known, ", "), "; a file is named with its path, ./", name)
+                               : absl::StrCat("did you mean \"", nearest, "\"?"));
+}
+
+}  // namespace twinforge
