@@ -71,13 +71,14 @@ class Graph {
   // The bundle that holds `role`, or nullptr.
   const Bundle* BundleOf(absl::string_view role) const;
   // Nodes that use the result of `id`, ascending.
-  std::vector<NodeId> UsersOf(NodeId id) const;
+  const std::vector<NodeId>& UsersOf(NodeId id) const;
 
  private:
   friend class Builder;
   friend class Rewriter;
   std::string name_;
   std::vector<Node> nodes_;                        // node id == position
+  std::vector<std::vector<NodeId>> users_;         // by node id
   std::map<std::string, Param> params_;
   std::vector<NodeId> inputs_;
   std::vector<std::pair<std::string, NodeId>> outputs_;

@@ -42,12 +42,25 @@ struct SlotInfo {
   absl::string_view name;   // "q"; the role is <node path>.q
   bool main = false;        // the role is <node path> alone: embed, lm_head, norms, linear
   bool required = true;
-  absl::string_view axes;   // "d_model -> heads head_dim", "expert ; d_model -> d_ff", "head_dim"
+  // "d_model -> heads head_dim", "expert ; d_model -> d_ff", "head_dim". "*" stands for one or
+  // more axes of any name; several forms are separated by " | ", the usual one first.
+  absl::string_view axes;
+};
+
+// One form of a slot's axes, taken apart.
+struct SlotForm {
+  std::vector<absl::string_view> lead, in, out;  // {"*"} matches any names; a vector's axes are `out`
+};
+
+// Which message of OpAttrs an op carries.
+enum class AttrsKind : uint8_t {
+  kNone, kEmbedding, kNorm, kAttention, kLatentAttention, kMlp, kMoe, kLmHead, kActivation, kSlice,
 };
 
 struct OpInfo {
   OpKind kind;
   absl::string_view name;            // "gated_mlp"
+  AttrsKind attrs = AttrsKind::kNone;
   bool composite = false;
   int operands = 1;                  // activations it takes; -1: one or more
   std::vector<SlotInfo> slots;
@@ -57,6 +70,8 @@ const OpInfo& Info(OpKind kind);
 absl::Span<const OpInfo> AllOps();
 std::optional<OpKind> OpKindFromName(absl::string_view name);
 const SlotInfo* FindSlot(OpKind kind, absl::string_view slot);
+// The forms of `slot.axes`. REQUIRES: `slot` stands in the catalogue.
+absl::Span<const SlotForm> FormsOf(const SlotInfo& slot);
 
 }  // namespace twinforge
 

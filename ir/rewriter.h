@@ -39,6 +39,7 @@ class Rewriter {
   Graph& graph_;
   std::string step_;
   bool changed_ = false;
+  NodeId first_touched_ = -1;
 };
 
 }  // namespace twinforge

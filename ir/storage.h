@@ -22,7 +22,7 @@ enum class Orientation : uint8_t {
 };
 
 struct Storage {
-  Orientation orientation = Orientation::kOutIn;  // kernels only
+  Orientation orientation = Orientation::kOutIn;  // kernels only; kOutIn for vectors
   bool per_expert = false;                        // one tensor per index of a lead axis `expert`
   bool operator==(const Storage&) const = default;
 };

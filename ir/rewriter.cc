@@ -1,0 +1,128 @@
+#include "ir/rewriter.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "ir/builder.h"
+#include "ir/verify.h"
+
+namespace twinforge {
+namespace {
+
+auto BundleAt(std::vector<Bundle>& bundles, const std::string& role) {
+  return std::lower_bound(bundles.begin(), bundles.end(), role,
+                          [](const Bundle& b, const std::string& name) { return b.role < name; });
+}
+
+}  // namespace
+
+Rewriter::Rewriter(Graph& graph, std::string step) : graph_(graph), step_(std::move(step)) {}
+
+void Rewriter::Touch(NodeId node) {
+  TWIN_CHECK(node >= 0 && static_cast<size_t>(node) < graph_.nodes_.size(), "no such node");
+  changed_ = true;
+  graph_.nodes_[node].step = step_;
+  if (first_touched_ < 0 || node < first_touched_) first_touched_ = node;
+}
+
+NodeId Rewriter::OwnerOf(const std::string& role) const {
+  auto at = graph_.by_path_.find(role);
+  if (at != graph_.by_path_.end()) {
+    for (const auto& [slot, held] : graph_.nodes_[at->second].params) {
+      if (held == role) return at->second;
+    }
+  }
+  const size_t dot = role.rfind('.');
+  TWIN_CHECK(dot != std::string::npos, absl::StrCat("no parameter ", role));
+  at = graph_.by_path_.find(absl::string_view(role).substr(0, dot));
+  TWIN_CHECK(at != graph_.by_path_.end(), absl::StrCat("no parameter ", role));
+  return at->second;
+}
+
+void Rewriter::SetAttrs(NodeId node, OpAttrs attrs) {
+  Touch(node);
+  graph_.nodes_[node].attrs = std::make_shared<const OpAttrs>(std::move(attrs));
+}
+
+void Rewriter::SetParam(const std::string& role, ParamType type, WeightPtr program) {
+  auto at = graph_.params_.find(role);
+  TWIN_CHECK(at != graph_.params_.end(), absl::StrCat("no parameter ", role));
+  TWIN_CHECK(program->shape() == type.shape() && program->dtype() == type.dtype,
+             absl::StrCat(role, ": program and type disagree"));
+  Touch(OwnerOf(role));
+  at->second.type = std::move(type);
+  at->second.program = std::move(program);
+}
+
+void Rewriter::AddParam(NodeId node, const std::string& slot, ParamType type, WeightPtr program,
+                        Storage storage) {
+  Touch(node);
+  Node& owner = graph_.nodes_[node];
+  TWIN_CHECK(!owner.Has(slot), absl::StrCat(owner.path, ": slot ", slot, " is taken"));
+  TWIN_CHECK(program->shape() == type.shape() && program->dtype() == type.dtype,
+             absl::StrCat(owner.path, ".", slot, ": program and type disagree"));
+  Param param{RoleOf(owner.op, owner.path, slot), std::move(type), std::move(program), storage};
+  if (!param.type.is_kernel()) param.storage.orientation = Orientation::kOutIn;
+  std::vector<std::pair<std::string, std::string>> params;
+  for (const SlotInfo& info : Info(owner.op).slots) {
+    if (info.name == slot) params.emplace_back(slot, param.role);
+    if (owner.Has(info.name)) params.emplace_back(std::string(info.name), std::string(owner.Role(info.name)));
+  }
+  owner.params = std::move(params);
+  const std::string role = param.role;
+  TWIN_CHECK(graph_.params_.emplace(role, std::move(param)).second, "the role is taken");
+}
+
+void Rewriter::RemoveParam(NodeId node, const std::string& slot) {
+  Touch(node);
+  Node& owner = graph_.nodes_[node];
+  TWIN_CHECK(owner.Has(slot), absl::StrCat(owner.path, ": slot ", slot, " is empty"));
+  const std::string role(owner.Role(slot));
+  TWIN_CHECK(graph_.BundleOf(role) == nullptr, absl::StrCat(role, " lies in a bundle"));
+  graph_.params_.erase(role);
+  owner.params.erase(std::find_if(owner.params.begin(), owner.params.end(),
+                                  [&](const auto& entry) { return entry.first == slot; }));
+}
+
+void Rewriter::SetStorage(const std::string& role, Storage storage) {
+  auto at = graph_.params_.find(role);
+  TWIN_CHECK(at != graph_.params_.end(), absl::StrCat("no parameter ", role));
+  if (!at->second.type.is_kernel()) storage.orientation = Orientation::kOutIn;
+  if (at->second.storage == storage) return;
+  Touch(OwnerOf(role));
+  at->second.storage = storage;
+}
+
+void Rewriter::AddBundle(Bundle bundle) {
+  for (const std::string& member : bundle.members) {
+    TWIN_CHECK(graph_.params_.contains(member), absl::StrCat("no parameter ", member));
+    TWIN_CHECK(graph_.bundle_of_.emplace(member, bundle.role).second,
+               absl::StrCat(member, " lies in a bundle already"));
+    Touch(OwnerOf(member));
+  }
+  graph_.bundles_.insert(BundleAt(graph_.bundles_, bundle.role), std::move(bundle));
+}
+
+void Rewriter::RemoveBundle(const std::string& role) {
+  auto at = BundleAt(graph_.bundles_, role);
+  TWIN_CHECK(at != graph_.bundles_.end() && at->role == role, absl::StrCat("no bundle ", role));
+  for (const std::string& member : at->members) {
+    graph_.bundle_of_.erase(member);
+    Touch(OwnerOf(member));
+  }
+  graph_.bundles_.erase(at);
+}
+
+// A type that can't be inferred stays as it was: Verify, which follows, says what is wrong.
+void Rewriter::InferTypes() {
+  if (first_touched_ < 0) return;
+  for (size_t i = first_touched_; i < graph_.nodes_.size(); ++i) {
+    if (graph_.nodes_[i].op == OpKind::kInput) continue;
+    absl::StatusOr<Type> type = InferType(graph_, graph_.nodes_[i]);
+    if (type.ok()) graph_.nodes_[i].type = *std::move(type);
+  }
+}
+
+}  // namespace twinforge
