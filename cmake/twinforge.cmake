@@ -86,8 +86,9 @@ endfunction()
 # Compiles data files into `TARGET` as `absl::Span<const EmbeddedFile> twinforge::Embedded_<NAME>()`
 # (base/embedded.h), sorted by file name, so that the binary is one file.
 function(embed_data)
-  cmake_parse_arguments(A "" "TARGET;NAME;GLOB" "" ${ARGN})
-  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${A_GLOB})
+  cmake_parse_arguments(A "" "TARGET;NAME" "GLOB" ${ARGN})
+  list(TRANSFORM A_GLOB PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  file(GLOB files CONFIGURE_DEPENDS ${A_GLOB})
   set(out ${CMAKE_CURRENT_BINARY_DIR}/embedded_${A_NAME}.cc)
   add_custom_command(
     OUTPUT ${out}

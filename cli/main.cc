@@ -1,0 +1,122 @@
+// The table of contents: which verbs there are, how their results are printed.
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/verb.h"
+#include "cli/version.h"
+
+namespace twinforge {
+namespace {
+
+constexpr char kAbout[] =
+    "Adapts models to TPUs from source to source.\n"
+    "Results go to stdout, everything else to stderr. No network, no telemetry.";
+
+void PrintJson(const Invocation& invocation, Json body) {
+  Json json = Json::object();
+  json["schema"] = "twinforge." + invocation.verb + ".v1";
+  json["tool_version"] = kVersion;
+  for (auto& [key, value] : body.items()) json[key] = std::move(value);
+  std::cout << json.dump(2) << "\n";
+}
+
+// A failure is a diagnostic on stderr, and in JSON an object on stdout as well, so that a
+// reader of stdout always gets a document.
+int Report(const Invocation& invocation, const absl::Status& status) {
+  std::fputs(Render(status).c_str(), stderr);
+  const int exit = static_cast<int>(ExitCodeOf(status));
+  if (invocation.format == "json") {
+    const std::optional<Diagnostic> d = DiagnosticOf(status);
+    Json error = Json::object();
+    error["code"] = d ? absl::StrCat("TF", d->code) : "TF7000";
+    error["place"] = d ? d->place : "";
+    error["message"] = d ? d->message : std::string(status.message());
+    error["hint"] = d ? d->hint : "";
+    error["exit"] = exit;
+    PrintJson(invocation, Json{{"error", error}});
+  }
+  return exit;
+}
+
+// CLI11's own complaint, with the nearest verb or flag.
+absl::Status Complaint(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  const CLI::App* at = &app;
+  for (const CLI::App* verb : app.get_subcommands({})) known.push_back(verb->get_name());
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (!words.empty() && words[0] == verb->get_name()) at = verb;
+  }
+  std::string unknown;
+  if (at == &app && !words.empty()) {
+    unknown = words[0];
+  } else {
+    known.clear();
+    for (const CLI::Option* option : at->get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+    for (const CLI::App* verb : at->get_subcommands({})) known.push_back(verb->get_name());
+    for (const std::string& word : words) {
+      if (absl::StartsWith(word, "--") && std::find(known.begin(), known.end(), word.substr(0, word.find('='))) == known.end()) {
+        unknown = word;
+        break;
+      }
+    }
+  }
+  const std::string nearest = unknown.empty() ? "" : Nearest(unknown, known);
+  std::string message = error.what();
+  for (char& c : message) c = c == '\n' ? ' ' : c;
+  return Error(1001, at == &app ? "twinforge" : "twinforge " + at->get_name(), message,
+               nearest.empty() ? absl::StrCat("`twinforge ", at == &app ? "" : at->get_name() + " ", "--help` shows what there is")
+                               : absl::StrCat("did you mean `", nearest, "`?"));
+}
+
+int Main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 1 && words[0] == "--version") {
+    std::printf("twinforge %s\n", kVersion);
+    return 0;
+  }
+  CLI::App app(kAbout, "twinforge");
+  app.set_version_flag("--version", absl::StrCat("twinforge ", kVersion));
+  app.require_subcommand(0, 1);
+  Invocation invocation;
+  AddInspect(app, invocation);
+  AddPlan(app, invocation);
+  AddForge(app, invocation);
+  AddScore(app, invocation);
+  AddProve(app, invocation);
+  AddUnforge(app, invocation);
+  AddRecipe(app, invocation);
+  AddChip(app, invocation);
+  AddExplain(app, invocation);
+  AddDoctor(app, invocation);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return Report(invocation, Complaint(app, error, words));
+  }
+  if (!invocation.run) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  }
+  absl::StatusOr<Outcome> outcome = invocation.run();
+  if (!outcome.ok()) return Report(invocation, outcome.status());
+  if (invocation.format == "json") {
+    PrintJson(invocation, std::move(outcome->json));
+  } else {
+    std::fputs(outcome->human.c_str(), stdout);
+  }
+  if (std::fflush(stdout) != 0) return static_cast<int>(ExitCode::kTransient);
+  return static_cast<int>(outcome->exit);
+}
+
+}  // namespace
+}  // namespace twinforge
+
+int main(int argc, char** argv) { return twinforge::Main(argc, argv); }

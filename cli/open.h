@@ -1,0 +1,29 @@
+// Opens what a user names: a checkpoint, a config alone, or a twin that a forge wrote.
+#ifndef TWINFORGE_CLI_OPEN_H_
+#define TWINFORGE_CLI_OPEN_H_
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "cli/verb.h"
+#include "ir/model.h"
+#include "recipes/run.h"
+
+namespace twinforge {
+
+struct OpenedModel {
+  Model model;
+  // For a twin: the graph of the model it was made from, as its manifest tells.
+  std::optional<Graph> source_graph;
+};
+
+absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags);
+
+// Whether `path` is a folder with a twin's manifest.
+bool IsTwin(const std::string& path);
+
+TwinTarget TargetOf(const RecipeFlags& flags);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_CLI_OPEN_H_

@@ -1,0 +1,41 @@
+// What plan and forge say of a twin: steps, sites, refusals, bytes.
+#ifndef TWINFORGE_CLI_TWIN_REPORT_H_
+#define TWINFORGE_CLI_TWIN_REPORT_H_
+
+#include <string>
+
+#include "cli/verb.h"
+#include "exporters/exporter.h"
+#include "recipes/run.h"
+
+namespace twinforge {
+
+// --to, --memory, --threads, --shard-size.
+struct WriteFlags {
+  std::string to = "auto";
+  std::string memory = "2GiB";
+  std::string shard_size = "5GiB";
+  int threads = 2;
+};
+void AddWriteFlags(CLI::App* verb, WriteFlags& flags);
+absl::StatusOr<ExportOptions> OptionsOf(const WriteFlags& flags);
+
+// The plan in the format asked for; "auto" is the source's own format where the twin can be said
+// in it, else the twin's, with the reason in `note`.
+struct PlannedExport {
+  ExportOptions options;
+  ExportPlan plan;
+  std::string note;
+};
+absl::StatusOr<PlannedExport> PlanWrite(const Model& model, const WriteFlags& flags);
+
+std::string HumanReport(const Twin& twin);
+// sites, refused, steps, fidelity.
+Json ReportJson(const Twin& twin);
+// bytes_out, peak_bytes, format, files.
+void AddPlanJson(const PlannedExport& planned, Json& json);
+std::string HumanPlan(const PlannedExport& planned);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_CLI_TWIN_REPORT_H_

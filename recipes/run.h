@@ -1,0 +1,33 @@
+// From what a user names (a recipe, a chip, a number of shards, a kernel) to a rewritten model.
+#ifndef TWINFORGE_RECIPES_RUN_H_
+#define TWINFORGE_RECIPES_RUN_H_
+
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ir/model.h"
+#include "recipes/plan.h"
+
+namespace twinforge {
+
+// What a twin is made for. A recipe's chip facts are filled from it.
+struct TwinTarget {
+  std::string chip;        // id or alias; "" where none is named: tile facts of every TPU (128)
+  int64_t shards = 1;      // tensor-parallel degree
+  std::string kernel;      // "" or "paged": the paged attention kernels take head_dim in multiples of 128
+  std::set<std::string> skip;
+};
+
+struct Twin {
+  LoadedRecipe recipe;
+  RecipeReport report;
+  Model model;             // rewritten
+};
+
+// Loads the recipe (and adapters that it names), checks it whole, applies it to `model`.
+absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& target, Model model);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_RECIPES_RUN_H_
