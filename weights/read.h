@@ -13,8 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +28,8 @@ class TensorReader {
   // (count * ElementBytes(source.dtype()) bytes). REQUIRES: source.kind() == kSource.
   virtual absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
                                     std::byte* out) const = 0;
+  // Fails if what is read changed since it was opened.
+  virtual absl::Status CheckUnchanged() const { return absl::OkStatus(); }
 };
 
 // Buffers reused from read to read, last in first out. Not thread-safe: one per worker.
@@ -45,12 +45,28 @@ class Scratch {
   int64_t high_water_ = 0;
 };
 
-// `box` of `w`, dense and row-major, into `out` (ElementCount(box.size) elements).
-absl::Status Read(const WeightPtr& w, const Box& box, const TensorReader& reader,
-                  std::byte* out, Scratch& scratch);
+// The values of Stat nodes that were computed beforehand. Filled by one thread, then
+// read by any number.
+class StatCache {
+ public:
+  // All values of `stat`, row-major, or null where it was not prepared.
+  const double* Find(const Weight& stat) const;
+  void Insert(const WeightPtr& stat, std::vector<double> values);
 
-// Exactly the high_water() that Read(w, box) leaves in a fresh Scratch.
-int64_t ScratchBytes(const WeightPtr& w, const Box& box);
+ private:
+  std::map<const Weight*, std::pair<WeightPtr, std::vector<double>>> values_;
+};
+
+// Computes every Stat in `w` that `cache` lacks, innermost first, each in one streamed pass.
+absl::Status PrepareStats(const WeightPtr& w, const TensorReader& reader, Scratch& scratch, StatCache& cache);
+
+// `box` of `w`, dense and row-major, into `out` (ElementCount(box.size) elements, aligned to one).
+absl::Status Read(const WeightPtr& w, const Box& box, const TensorReader& reader,
+                  std::byte* out, Scratch& scratch, const StatCache* stats = nullptr);
+
+// Exactly the high_water() that Read(w, box) leaves in a fresh Scratch, given the same
+// prepared statistics.
+int64_t ScratchBytes(const WeightPtr& w, const Box& box, const StatCache* stats = nullptr);
 
 }  // namespace twinforge
 

@@ -1,0 +1,374 @@
+// How it works. The walk goes from a twin's tensor down to its sources and carries a
+// *path*: for the node it stands at, which indices of each axis are known, and a program
+// over the twin that yields exactly those.
+//
+//   twin t = take(s, 0, [0:3 fill:1])        at t: known {0..3}, back = t
+//                                            at s: known {0..2}, back = take(t, 0, [0:3])
+//
+// Known sets are products over axes. A reshape that splits an axis may turn one product
+// into several; then the path forks. What arrives at a source is a piece of it; pieces
+// are put together axis by axis, by classes of indices that the same pieces hold.
+#include "weights/invert.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "weights/build.h"
+#include "weights/index_set.h"
+#include "weights/read.h"
+
+namespace twinforge {
+namespace {
+
+struct Path {
+  WeightPtr back;                // program over the twin; its extents are the sizes of `known`
+  std::vector<IndexMap> known;   // per axis, ascending
+  Fate fate = Fate::kMoved;
+};
+
+struct Entry {
+  WeightPtr source;
+  std::vector<Path> pieces;
+  std::vector<std::string> consumers;
+  std::string consumed;  // the first verb that used it up, in words
+};
+
+// What stands where a constant would be read: constants read nothing.
+class NoReader : public TensorReader {
+ public:
+  absl::Status ReadElements(const Weight& source, int64_t, int64_t, std::byte*) const override {
+    return absl::InternalError(absl::StrCat("a constant reads ", source.source_name()));
+  }
+};
+
+// Whether every element of constant `y` is finite and not zero, so that multiplying by
+// it can be undone.
+bool IsDivisor(const WeightPtr& y) {
+  const auto good = [](double v) { return v != 0 && std::isfinite(v); };
+  if (y->kind() == WeightKind::kFill) return good(y->fill());
+  constexpr int64_t kMost = int64_t{1} << 24;
+  if (y->dtype() == DType::kC64 || y->element_count() > kMost) return false;
+  const int64_t bytes = ElementBytes(y->dtype());
+  std::vector<std::byte> elements(y->element_count() * bytes);
+  Scratch scratch;
+  if (!Read(y, WholeBox(y->shape()), NoReader(), elements.data(), scratch).ok()) return false;
+  for (int64_t i = 0; i < y->element_count(); ++i) {
+    if (!good(ToDouble(y->dtype(), elements.data() + i * bytes))) return false;
+  }
+  return true;
+}
+
+MapFn InverseOf(MapFn fn) {
+  switch (fn) {
+    case MapFn::kAdd: return MapFn::kSub;
+    case MapFn::kSub: return MapFn::kAdd;
+    case MapFn::kMul: return MapFn::kDiv;
+    case MapFn::kDiv: return MapFn::kMul;
+  }
+  return fn;
+}
+
+WeightPtr Select(const WeightPtr& x, int64_t axis, const IndexMap& positions) {
+  return positions.IsIdentity(x->shape()[axis]) ? x : Take(x, axis, positions);
+}
+
+class Walker {
+ public:
+  explicit Walker(absl::flat_hash_map<std::string, Entry>& entries) : entries_(entries) {}
+
+  void WalkTwin(const NamedProgram& twin) {
+    twin_ = twin.name;
+    for (const std::string& name : SourcesOf(twin.program)) {
+      if (const auto it = entries_.find(name); it != entries_.end()) it->second.consumers.push_back(twin_);
+    }
+    Path path = {Source(twin.name, twin.program->dtype(), twin.program->shape()), {}, Fate::kMoved};
+    for (int64_t extent : twin.program->shape()) path.known.push_back(IndexMap::Identity(extent));
+    Walk(twin.program, std::move(path));
+  }
+
+ private:
+  void Walk(const WeightPtr& w, Path path) {
+    switch (w->kind()) {
+      case WeightKind::kSource: {
+        const auto it = entries_.find(w->source_name());
+        if (it != entries_.end()) it->second.pieces.push_back(std::move(path));
+        return;
+      }
+      case WeightKind::kFill: return;
+      case WeightKind::kTake: return WalkTake(w, std::move(path));
+      case WeightKind::kTranspose: return WalkTranspose(w, std::move(path));
+      case WeightKind::kReshape: return WalkReshape(w, std::move(path));
+      case WeightKind::kConcat: return WalkConcat(w, path);
+      case WeightKind::kCast:
+        if (!IsLossless(w->child()->dtype(), w->dtype())) path.fate = std::max(path.fate, Fate::kRounded);
+        path.back = Cast(path.back, w->child()->dtype());
+        return Walk(w->child(), std::move(path));
+      case WeightKind::kMap: return WalkMap(w, std::move(path));
+      case WeightKind::kContract: return Consume(w, "a contraction");
+      case WeightKind::kStat: return Consume(w, "a statistic");
+      case WeightKind::kGroup: return Consume(w, "a function of groups");
+    }
+  }
+
+  void Consume(const WeightPtr& w, absl::string_view how) {
+    for (const std::string& name : SourcesOf(w)) {
+      const auto it = entries_.find(name);
+      if (it == entries_.end() || !it->second.consumed.empty()) continue;
+      it->second.consumed = absl::StrCat("it reaches \"", twin_, "\" only through ", how);
+    }
+  }
+
+  void WalkTake(const WeightPtr& w, Path path) {
+    const int64_t axis = w->axis();
+    const IndexMap& known = path.known[axis];
+    const Reached reached = ReachedThrough(known.IsIdentity(w->map().size()) ? w->map() : known.After(w->map()),
+                                           w->child()->shape()[axis]);
+    if (reached.indices.size() == 0) return;
+    path.back = Select(path.back, axis, reached.positions);
+    path.known[axis] = reached.indices;
+    Walk(w->child(), std::move(path));
+  }
+
+  void WalkTranspose(const WeightPtr& w, Path path) {
+    std::vector<int64_t> inverse(w->rank());
+    std::vector<IndexMap> known(w->rank());
+    for (int64_t i = 0; i < w->rank(); ++i) {
+      inverse[w->perm()[i]] = i;
+      known[w->perm()[i]] = std::move(path.known[i]);
+    }
+    path.known = std::move(known);
+    path.back = Transpose(path.back, std::move(inverse));
+    Walk(w->child(), std::move(path));
+  }
+
+  void WalkConcat(const WeightPtr& w, const Path& path) {
+    const int64_t axis = w->axis();
+    const IndexMap& known = path.known[axis];
+    const bool all = known.IsIdentity(w->shape()[axis]);
+    int64_t offset = 0;
+    for (const WeightPtr& x : w->children()) {
+      const int64_t extent = x->shape()[axis];
+      const int64_t end = offset + extent;
+      const int64_t low = all ? offset : CountBelow(known, offset);
+      const int64_t high = all ? end : CountBelow(known, end);
+      if (low < high) {
+        Path part = path;
+        part.known[axis] = Moved(known.Range(low, high - low), -offset);
+        part.back = Select(path.back, axis, IndexMap::Slice(low, high - low));
+        Walk(x, std::move(part));
+      }
+      offset = end;
+    }
+  }
+
+  void WalkMap(const WeightPtr& w, Path path) {
+    const WeightPtr& y = w->child(1);
+    const bool scales = w->map_fn() == MapFn::kMul || w->map_fn() == MapFn::kDiv;
+    const bool exact_enough = IsFloat(w->dtype()) || w->map_fn() != MapFn::kDiv;
+    if (!SourcesOf(y).empty()) return Consume(w, "arithmetic with another tensor");
+    if (!exact_enough || (scales && !IsDivisor(y))) return Consume(w, "arithmetic that cannot be undone");
+    WeightPtr known_y = y;
+    const int64_t lead = w->rank() - y->rank();
+    for (int64_t i = 0; i < y->rank(); ++i) {
+      if (y->shape()[i] != 1) known_y = Select(known_y, i, path.known[lead + i]);
+    }
+    path.back = Map(InverseOf(w->map_fn()), path.back, known_y);
+    path.fate = std::max(path.fate, Fate::kRescaled);
+    Walk(w->child(0), std::move(path));
+  }
+
+  // Groups of axes with equal products are turned back one after another; each may fork
+  // the path.
+  void WalkReshape(const WeightPtr& w, Path path) {
+    const Shape& shape = w->shape();
+    const Shape& inner = w->child()->shape();
+    if (w->element_count() == 0) return;  // nothing to hold
+    Regroup(w, ShapeGroups(shape, inner), 0, 0, std::move(path));
+  }
+
+  // Axes [0, done) of `path` are already the operand's; group `g` begins there.
+  void Regroup(const WeightPtr& w, const std::vector<ShapeGroup>& groups, size_t g, size_t done, Path path) {
+    if (g == groups.size()) return Walk(w->child(), std::move(path));
+    const ShapeGroup& group = groups[g];
+    const size_t count = group.outer.size();
+    const std::vector<IndexMap> known(path.known.begin() + done, path.known.begin() + done + count);
+    const IndexMap flat = FlattenSets(known, group.outer);
+    for (const ProductSet& set : SplitSet(flat, group.inner)) {
+      Path part = {path.back, {}, path.fate};
+      Shape extents(path.back->shape().begin(), path.back->shape().begin() + done);
+      extents.push_back(flat.size());
+      const size_t after = done + count;
+      extents.insert(extents.end(), path.back->shape().begin() + after, path.back->shape().end());
+      part.back = Select(Reshape(path.back, extents), static_cast<int64_t>(done), set.positions);
+      extents.erase(extents.begin() + done);
+      std::vector<int64_t> sizes;
+      for (const IndexMap& axis : set.axes) sizes.push_back(axis.size());
+      extents.insert(extents.begin() + done, sizes.begin(), sizes.end());
+      part.back = Reshape(part.back, extents);
+      part.known.assign(path.known.begin(), path.known.begin() + done);
+      part.known.insert(part.known.end(), set.axes.begin(), set.axes.end());
+      part.known.insert(part.known.end(), path.known.begin() + after, path.known.end());
+      Regroup(w, groups, g + 1, done + group.inner.size(), std::move(part));
+    }
+  }
+
+  absl::flat_hash_map<std::string, Entry>& entries_;
+  std::string twin_;
+};
+
+// ---- putting pieces together
+
+struct Assembly {
+  WeightPtr program;     // null where something is missing
+  int64_t missing = 0;   // elements of the region that no piece holds
+};
+
+bool Holds(const Path& piece, const std::vector<IndexMap>& region) {
+  for (size_t i = 0; i < region.size(); ++i) {
+    if (!IsSubset(region[i], piece.known[i])) return false;
+  }
+  return true;
+}
+
+WeightPtr Pick(const Path& piece, const std::vector<IndexMap>& region) {
+  WeightPtr x = piece.back;
+  for (size_t i = 0; i < region.size(); ++i) {
+    if (!(region[i] == piece.known[i])) {
+      x = Select(x, static_cast<int64_t>(i), PositionsIn(piece.known[i], region[i]));
+    }
+  }
+  return x;
+}
+
+using Pieces = std::vector<const Path*>;
+
+Assembly Assemble(const std::vector<IndexMap>& region, const Pieces& pieces);
+
+// The region cut along `axis` into `classes`, each assembled on its own.
+Assembly AssembleClasses(const std::vector<IndexMap>& region, const Pieces& pieces, int64_t axis,
+                         const std::vector<IndexClass>& classes) {
+  Assembly whole;
+  std::vector<WeightPtr> parts;
+  std::vector<IndexMap> sets;
+  for (const IndexClass& one : classes) {
+    std::vector<IndexMap> part = region;
+    part[axis] = one.indices;
+    Pieces holders;
+    for (int64_t member : one.members) holders.push_back(pieces[member]);
+    Assembly assembly = Assemble(part, holders);
+    whole.missing += assembly.missing;
+    parts.push_back(std::move(assembly.program));
+    sets.push_back(one.indices);
+  }
+  if (whole.missing > 0) return whole;
+  const IndexMap order = PositionsIn(IndexMap::Join(sets), region[axis]);
+  whole.program = Select(Concat(axis, std::move(parts)), axis, order);
+  return whole;
+}
+
+Assembly Assemble(const std::vector<IndexMap>& region, const Pieces& pieces) {
+  for (const Path* piece : pieces) {
+    if (Holds(*piece, region)) return {Pick(*piece, region), 0};
+  }
+  int64_t axis = -1;
+  std::vector<IndexClass> classes;
+  for (size_t i = 0; i < region.size() && !pieces.empty(); ++i) {
+    std::vector<const IndexMap*> sets;
+    for (const Path* piece : pieces) sets.push_back(&piece->known[i]);
+    std::vector<IndexClass> here = ClassesOf(region[i], sets);
+    if (here.size() > std::max<size_t>(1, classes.size())) {
+      axis = static_cast<int64_t>(i);
+      classes = std::move(here);
+    }
+  }
+  if (axis >= 0) return AssembleClasses(region, pieces, axis, classes);
+  int64_t missing = 1;
+  for (const IndexMap& set : region) missing *= set.size();
+  return {nullptr, missing};
+}
+
+void Judge(const Entry& entry, LedgerRow& row) {
+  const Weight& source = *entry.source;
+  if (entry.consumers.empty()) {
+    row.reason = "no tensor of the twin reads it";
+    return;
+  }
+  if (source.element_count() == 0) {  // nothing to bring back
+    row.fate = Fate::kMoved;
+    row.inverse = Fill(0, source.dtype(), source.shape());
+    return;
+  }
+  if (entry.pieces.empty() && !entry.consumed.empty()) {
+    row.fate = Fate::kConsumed;
+    row.reason = entry.consumed;
+    return;
+  }
+  std::vector<IndexMap> whole;
+  for (int64_t extent : source.shape()) whole.push_back(IndexMap::Identity(extent));
+  Assembly assembly;
+  size_t considered = 0;
+  for (Fate worst : {Fate::kMoved, Fate::kRescaled, Fate::kRounded}) {
+    Pieces pieces;
+    for (const Path& piece : entry.pieces) {
+      if (piece.fate <= worst) pieces.push_back(&piece);
+    }
+    if (pieces.size() == considered) continue;
+    considered = pieces.size();
+    assembly = Assemble(whole, pieces);
+    if (assembly.program == nullptr) continue;
+    row.fate = worst;
+    row.inverse = assembly.program;
+    return;
+  }
+  row.fate = Fate::kPartial;
+  row.reason = absl::StrCat(considered == 0 ? source.element_count() : assembly.missing, " of ",
+                            source.element_count(), " elements are in no tensor of the twin");
+  if (!entry.consumed.empty()) absl::StrAppend(&row.reason, "; ", entry.consumed);
+}
+
+}  // namespace
+
+absl::string_view FateName(Fate fate) {
+  switch (fate) {
+    case Fate::kMoved: return "moved";
+    case Fate::kRescaled: return "rescaled";
+    case Fate::kRounded: return "rounded";
+    case Fate::kPartial: return "partial";
+    case Fate::kConsumed: return "consumed";
+    case Fate::kUnused: return "unused";
+  }
+  return "";
+}
+
+std::vector<LedgerRow> Invert(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources) {
+  absl::flat_hash_map<std::string, Entry> entries;
+  entries.reserve(sources.size());
+  for (const WeightPtr& source : sources) {
+    TWIN_CHECK(source->kind() == WeightKind::kSource, "Invert wants kSource nodes");
+    entries[source->source_name()].source = source;
+  }
+  Walker walker(entries);
+  for (const NamedProgram& program : twin) walker.WalkTwin(program);
+  std::vector<LedgerRow> rows;
+  rows.reserve(sources.size());
+  for (const WeightPtr& source : sources) {
+    Entry& entry = entries[source->source_name()];
+    std::sort(entry.consumers.begin(), entry.consumers.end());
+    entry.consumers.erase(std::unique(entry.consumers.begin(), entry.consumers.end()), entry.consumers.end());
+    LedgerRow row;
+    row.source = source->source_name();
+    row.consumers = entry.consumers;
+    Judge(entry, row);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace twinforge
