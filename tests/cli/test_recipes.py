@@ -1,0 +1,51 @@
+"""Recipe mistakes: each with its code, its place and its hint, found before any tensor is read."""
+import pytest
+
+BAD = [
+    # text, code, what the message must say
+    ('step { pad_vocab { multipel: 128 } }', "TF1101", [":1:", "multipel", 'did you mean "multiple"']),
+    ('step { pad_vocab { multiple: 128 } }\nstep { pad_vocb { } }', "TF1101", [":2:8", "pad_vocb", 'did you mean "pad_vocab"']),
+    ('step { pad_head_dim { form: PORTABEL multiple: 128 } }', "TF1101", ["PORTABEL"]),
+    ('step { pad_vocab { multiple: 128 mask: SUPPRESS_TOKENS } where { path: "(" } }', "TF1102", ["where.path", "regular expression"]),
+    ('step { pad_vocab { multiple: 128 mask: SUPPRESS_TOKENS } where { op: "atention" } }', "TF1103", ["atention", 'did you mean "attention"']),
+    ('step { pad_vocab { multiple: 128 mask: SUPPRESS_TOKENS } where { dtype: "float32" } }', "TF1103", ["float32"]),
+    ('step { }', "TF1104", ["names no transform"]),
+    ('name: "empty"', "TF1104", ["no step"]),
+    ('step { use: "tpu-exact-portable" pad_ffn { multiple: 64 } }', "TF1104", ["either"]),
+    ('step { use: "tpu-exact-portabel" }', "TF1108", ['did you mean "tpu-exact-portable"']),
+    ('step { pad_ffn { multiple: 64 } where { path: "layers\\\\.7\\\\.mlp" } }', "TF1105", ["layers", "nearest places"]),
+    ('step { pad_ffn { multiple: 128 } }\nstep { pad_ffn { multiple: 64 } }', "TF1106", [":2:1", "1 pad_ffn"]),
+    ('step { cast_weights { to: "f8_e5m2" } }', "TF1107", ["BOUNDED", "REASSOCIATED"]),
+    ('step { pad_ffn { multiple: 64 } where { expect: COUNT count: 9 } }', "TF1109", ["expected 9"]),
+    ('step { pad_ffn { multiple: -4 } }', "TF1505", ["multiple"]),
+    ('step { pad_ffn { } }', "TF1505", ["multiple"]),
+    ('step { keep_n_of_m { keep: 5 of: 4 along: "in" stride: 1 } }\nrequire: RETRAIN', "TF1505", ["keep"]),
+    ('step { cast_weights { to: "bf61" } }\nrequire: BOUNDED', "TF1505", ["bf61"]),
+]
+
+
+@pytest.mark.parametrize("text, code, words", BAD)
+def test_mistakes(tool, tiny, tmp_path, text, code, words):
+    recipe = tmp_path / "mine.textproto"
+    recipe.write_text(text)
+    for verb in (["plan"], ["forge", "--out", tmp_path / "out"]):
+        done = tool(verb[0], tiny, "--recipe", recipe, *verb[1:])
+        assert done.code == 2 and done.codes == [code], done
+        for word in words:
+            assert word in done.err, done
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.textproto"]
+
+
+def test_library_recipes_say_already_native(tool, tiny, tmp_path):
+    """Applied to its own twin a library recipe finds nothing left to do."""
+    twin = tmp_path / "twin"
+    assert tool.forge(tiny, "tpu-exact-portable", twin, "--to", "hf").code == 0
+    said = tool.json("plan", twin, "--recipe", "tpu-exact-portable")
+    assert said["already_native"] and said["sites"] == 0
+    assert "already native" in tool("plan", twin, "--recipe", "tpu-exact-portable").out
+
+
+def test_skipping_a_step(tool, tiny):
+    every = tool.json("plan", tiny, "--recipe", "tpu-exact-portable")
+    less = tool.json("plan", tiny, "--recipe", "tpu-exact-portable", "--skip-step", "pad_vocab")
+    assert len(less["steps"]) == len(every["steps"]) - 1 and less["bytes_out"] < every["bytes_out"]

@@ -1,0 +1,52 @@
+"""Dependencies point one way: every #include of every folder against the table of docs/architecture.md."""
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# folder -> folders that it may include, itself aside
+MAY = {
+    "base": set(),
+    "weights": {"base"},
+    "ir": {"base", "weights"},
+    "transforms": {"base", "weights", "ir"},
+    "importers": {"base", "weights", "ir"},
+    "exporters": {"base", "weights", "ir"},
+    "cost": {"base", "weights", "ir"},
+    "recipes": {"base", "weights", "ir", "transforms", "importers", "exporters", "cost"},
+    "report": {"base", "cost", "recipes"},
+    "cli": {"base", "weights", "ir", "transforms", "importers", "exporters", "cost", "recipes", "report"},
+}
+
+
+def includes(folder):
+    for file in sorted((ROOT / folder).rglob("*")):
+        if file.suffix not in (".h", ".cc", ".inc"):
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            found = re.match(r'\s*#include "([a-z_]+)/', line)
+            if found:
+                yield f"{file.relative_to(ROOT)}:{number}", found.group(1)
+
+
+def test_every_include_is_allowed():
+    bad = [f"{place} includes {target}/" for folder, may in MAY.items() for place, target in includes(folder)
+           if target != folder and target not in may]
+    assert not bad, "\n".join(bad)
+
+
+def test_the_table_is_the_tree():
+    """A new folder with code must be entered above; an entry without a folder must go."""
+    folders = {file.relative_to(ROOT).parts[0] for file in ROOT.glob("*/**/*.cc")}
+    assert {f for f in folders if not f.startswith("build")} - {"tests", "bench"} == set(MAY)
+
+
+def test_tests_are_not_linked_by_the_product():
+    for folder in MAY:
+        text = (ROOT / folder / "CMakeLists.txt").read_text()
+        assert "test_support" not in text and "GTest" not in text, folder
+
+
+def test_protobuf_stays_out_of_weights():
+    for file in (ROOT / "weights").glob("*.h"):
+        assert ".pb.h" not in file.read_text(), file
