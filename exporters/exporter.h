@@ -14,12 +14,12 @@
 #define TWINFORGE_EXPORTERS_EXPORTER_H_
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "exporters/file_system.h"
 #include "ir/model.h"
 #include "weights/invert.h"
 
@@ -50,13 +50,22 @@ struct SmallFile {
 struct ExportPlan {
   Target target = Target::kHf;
   std::vector<OutputFile> files;
-  std::vector<SmallFile> small_files;    // config.json, index, generation_config.json, README.md
+  std::vector<SmallFile> small_files;    // config.json, index, generation_config.json
   std::vector<std::string> companions;   // copied from the model's root
   std::vector<LedgerRow> ledger;
+  std::string layout;                    // kHf: the name of the layout that says it
   int64_t bytes_out = 0;                 // data of all tensors
   int64_t peak_bytes = 0;                // predicted peak memory of the whole process at this budget
+  int workers = 1;                       // threads that the budget has room for
+  int64_t share = 0;                     // memory of one of them
   std::vector<std::string> warnings;     // "lm_head is transposed in column panels: 3.9 GiB do not fit the budget"
-  std::string digest;                    // sha256 over everything above: a resumed run must match it
+  std::string digest;                    // sha256 over what will be written: a resumed run must match it
+};
+
+// Where tests reach in; production leaves it out.
+struct ExportSeams {
+  FileSystem* files = nullptr;           // null: the system's
+  int64_t tile_bytes = int64_t{8} << 20; // read, written, hashed and journalled at once
 };
 
 struct ExportOptions {
@@ -64,10 +73,11 @@ struct ExportOptions {
   int64_t memory = int64_t{2} << 30;     // --memory
   int threads = 2;                       // --threads
   int64_t shard_bytes = int64_t{5} << 30;
+  ExportSeams seams;
 };
 
 // Refuses (TF1601..) what the target can't say; (TF1603) where a source element would be lost that no
-// step dropped by name; (TF1604) where the budget is too small, naming the least that works.
+// step dropped by name; (TF1604) where the budget is too small, naming the least that works. Reads nothing.
 absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& options);
 
 // What goes into the manifest beside what the plan and the model already say.
@@ -79,6 +89,7 @@ struct Provenance {
   int64_t shards = 1;
   std::vector<std::string> steps;  // one line per step: "1 pad_vocab: 2 sites"
   std::string scores;              // textproto lines or ""
+  std::string source_graph;        // ir text of the graph before the recipe, or ""
 };
 
 struct Progress {
@@ -95,19 +106,11 @@ struct ExportResult {
 
 // Writes `plan` to `out` (must not exist): OUT.partial-<digest> with a journal, pre-allocated, fsynced,
 // hashed per tensor and per file, renamed at the end. Finds and resumes its own partial folder.
-// Disk full and memory: exit 5; transient I/O and a held lock: exit 6.
+// Disk full and memory: exit 5; transient I/O and a held lock: exit 6. `out` "/dev/null" discards
+// every byte after reading and hashing it. REQUIRES: plan is PlanExport(model, options).
 absl::StatusOr<ExportResult> Export(const Model& model, const ExportPlan& plan, const Provenance& provenance,
                                     const ExportOptions& options, const std::string& out,
                                     const std::function<void(const Progress&)>& progress);
-
-// ---- twins read back
-
-struct TwinManifest;  // exporters/manifest.h
-
-// Writes the source's tensors, in the source's own files and layout, from the twin's (`unforge`).
-// Sources whose fate is kPartial or kConsumed are refused (TF1802) before anything is written.
-absl::StatusOr<ExportResult> Unforge(const std::string& twin, const std::string& out, const ExportOptions& options,
-                                     const std::function<void(const Progress&)>& progress);
 
 }  // namespace twinforge
 
