@@ -6,6 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "cli/verb.h"
+#include "exporters/manifest.h"
+#include "exporters/twin.h"
 #include "ir/model.h"
 #include "recipes/run.h"
 
@@ -21,6 +23,13 @@ absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags);
 
 // Whether `path` is a folder with a twin's manifest.
 bool IsTwin(const std::string& path);
+
+// A twin's folder: what its manifest says, and what lies there.
+struct OpenedTwin {
+  TwinManifest manifest;
+  StoredTwin stored;
+};
+absl::StatusOr<OpenedTwin> OpenTwinFolder(const std::string& path);
 
 TwinTarget TargetOf(const RecipeFlags& flags);
 

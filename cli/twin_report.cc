@@ -18,9 +18,13 @@ absl::string_view TargetName(Target target) { return target == Target::kHf ? "hf
 void AddWriteFlags(CLI::App* verb, WriteFlags& flags) {
   verb->add_option("--to", flags.to, "hf: the source's own format; twin: the native layout; auto: hf where the twin can be said in it")
       ->check(CLI::IsMember({"auto", "hf", "twin"}));
-  verb->add_option("--memory", flags.memory, "budget for the whole process: 256MiB, 2GiB");
   verb->add_option("--shard-size", flags.shard_size, "largest file of tensors");
-  verb->add_option("--threads", flags.threads, "workers; the bytes do not depend on it")->check(CLI::Range(1, 256));
+  AddWorkFlags(verb, flags);
+}
+
+void AddWorkFlags(CLI::App* verb, WriteFlags& flags) {
+  verb->add_option("--memory", flags.memory, "budget for the whole process: 256MiB, 2GiB");
+  verb->add_option("--threads", flags.threads, "workers; the result does not depend on it")->check(CLI::Range(1, 256));
 }
 
 absl::StatusOr<ExportOptions> OptionsOf(const WriteFlags& flags) {

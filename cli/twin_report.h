@@ -18,6 +18,8 @@ struct WriteFlags {
   int threads = 2;
 };
 void AddWriteFlags(CLI::App* verb, WriteFlags& flags);
+// Only --memory and --threads.
+void AddWorkFlags(CLI::App* verb, WriteFlags& flags);
 absl::StatusOr<ExportOptions> OptionsOf(const WriteFlags& flags);
 
 // The plan in the format asked for; "auto" is the source's own format where the twin can be said
