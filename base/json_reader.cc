@@ -136,7 +136,7 @@ absl::Status JsonReader::FailAt(size_t position, absl::string_view message) cons
 absl::Status JsonReader::Fail(absl::string_view message) const { return FailAt(position_, message); }
 
 absl::Status JsonReader::FailDuplicate(absl::string_view key) const {
-  return Fail(absl::StrCat("the key ", JsonQuoted(key, 100), " appears twice in one object"));
+  return FailAt(key_position_, absl::StrCat("the key ", JsonQuoted(key, 100), " appears twice in one object"));
 }
 
 absl::Status JsonReader::Start() {
@@ -341,6 +341,7 @@ absl::StatusOr<bool> JsonReader::NextMember(absl::string_view* key) {
   if (!more) return false;
   SkipSpace();
   if (position_ == text_.size() || text_[position_] != '"') return Fail("a key in quotes should stand here");
+  key_position_ = position_;
   TWIN_RETURN_IF_ERROR(String(key));
   SkipSpace();
   if (position_ == text_.size() || text_[position_] != ':') return Fail("a colon should stand here");

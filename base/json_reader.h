@@ -75,7 +75,7 @@ class JsonReader {
   absl::Status EnterArray();
   absl::StatusOr<bool> NextItem();  // false: the array was left
 
-  // A diagnostic (TF1206) at the present position.
+  // A diagnostic (TF1206) at the present position, and one at the latest key.
   absl::Status Fail(absl::string_view message) const;
   absl::Status FailDuplicate(absl::string_view key) const;
 
@@ -97,6 +97,7 @@ class JsonReader {
   int max_depth_;
   int depth_ = 0;
   size_t position_ = 0;
+  size_t key_position_ = 0;
   bool first_ = true;      // no member or item of the innermost container was read yet
   std::string unescaped_;  // reserved once, so that views into it stay valid
 };

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
@@ -51,7 +52,7 @@ absl::Status CheckTensorName(absl::string_view name, absl::string_view place) {
 absl::Status UnknownDtype(absl::string_view dtype, absl::string_view place) {
   std::vector<std::string> known;
   for (const DType each : AllDTypes()) known.emplace_back(SafetensorsName(each));
-  const std::string near = dtype.size() < 32 ? Nearest(dtype, known) : "";
+  const std::string near = dtype.size() < 32 ? Nearest(absl::AsciiStrToUpper(dtype), known) : "";
   return Error(1213, place, absl::StrCat("unknown dtype ", JsonQuoted(dtype, kQuoteLimit)),
                near.empty() ? "" : absl::StrCat("did you mean ", near, "?"));
 }
