@@ -62,9 +62,12 @@ class Transform {
   virtual absl::string_view name() const = 0;
   // What equality it claims with these parameters.
   virtual Fidelity fidelity() const = 0;
+  // What it claims at one site; never weaker than fidelity().
+  virtual Fidelity SiteFidelity(const Graph& graph, const Site& site) const { return fidelity(); }
   virtual Sites FindSites(const Graph& graph) const = 0;
   // Weight programs with small results that Rewrite must know, by name. Usually none.
   virtual std::map<std::string, WeightPtr> Wants(const Graph& graph, const Site& site) const { return {}; }
+  // FailedPrecondition without a diagnostic is a refusal that only `observed` could tell; nothing was changed then.
   virtual absl::Status Rewrite(const Site& site, const Observed& observed, Rewriter& rewriter) const = 0;
 };
 
@@ -99,7 +102,7 @@ absl::StatusOr<std::unique_ptr<Transform>> MakeTransform(const TransformStep& st
 
 struct StepReport {
   std::string step;                 // "2 pad_vocab"
-  Fidelity fidelity = Fidelity::kMoved;
+  Fidelity fidelity = Fidelity::kMoved;  // the weakest claim of the sites rewritten
   std::vector<std::string> sites;   // paths rewritten
   std::vector<Refusal> refused;
   std::vector<std::string> native;

@@ -1,0 +1,69 @@
+#include "transforms/bundles.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace twinforge {
+namespace {
+
+// Bundles are joined along the first out axis; a vector's axes after the lead ones are all out.
+const ParamAxis& JoinedAxis(const ParamType& type) { return type.axes[type.lead + type.in]; }
+
+bool SameMembers(const Bundle& a, const Bundle& b) {
+  return std::is_permutation(a.members.begin(), a.members.end(), b.members.begin(), b.members.end());
+}
+
+Verdict JudgeMember(const Graph& graph, const Param& first, const Param& member, int64_t shards,
+                    absl::FunctionRef<std::string(absl::string_view)> remedy) {
+  if (member.type.dtype != first.type.dtype) {
+    return Verdict::Refused(absl::StrCat(member.role, " is ", Name(member.type.dtype), ", ", first.role, " is ",
+                                         Name(first.type.dtype)));
+  }
+  if (member.type.is_kernel() && member.storage.orientation != first.storage.orientation) {
+    return Verdict::Refused(absl::StrCat(member.role, " and ", first.role, " lie in different orientations"));
+  }
+  if (member.storage.per_expert != first.storage.per_expert) {
+    return Verdict::Refused(absl::StrCat("only one of ", member.role, " and ", first.role,
+                                         " is stored expert by expert"));
+  }
+  const ParamAxis& axis = JoinedAxis(member.type);
+  if (axis.size % shards != 0) {
+    return Verdict::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards, " shards: ",
+                                         remedy(axis.name), " would do"));
+  }
+  return Verdict::Fits();
+}
+
+}  // namespace
+
+Verdict JudgeBundle(const Graph& graph, const Bundle& wanted,
+                    absl::FunctionRef<std::string(absl::string_view axis)> remedy) {
+  const Bundle* present = nullptr;
+  for (const std::string& member : wanted.members) {
+    const Bundle* bundle = graph.BundleOf(member);
+    if (bundle == nullptr) continue;
+    if (!SameMembers(*bundle, wanted)) {
+      return Verdict::Refused(absl::StrCat(member, " already lies in ", bundle->role, " with others"));
+    }
+    present = bundle;
+  }
+  if (present != nullptr && present->members == wanted.members && present->arrangement == wanted.arrangement &&
+      present->shards == wanted.shards) {
+    return Verdict::Native();
+  }
+  const Param& first = *graph.FindParam(wanted.members[0]);
+  for (const std::string& member : wanted.members) {
+    Verdict verdict = JudgeMember(graph, first, *graph.FindParam(member), wanted.shards, remedy);
+    if (verdict.refused()) return verdict;
+  }
+  return Verdict::Fits();
+}
+
+void MakeBundle(Rewriter& rewriter, const Bundle& wanted) {
+  const Bundle* present = rewriter.graph().BundleOf(wanted.members[0]);
+  if (present != nullptr) rewriter.RemoveBundle(std::string(present->role));
+  rewriter.AddBundle(wanted);
+}
+
+}  // namespace twinforge

@@ -1,0 +1,102 @@
+// Before                     After  cast_weights { to: "bf16" }
+//   q  f32[d_model -> ...]     q  bf16[d_model -> ...]
+//
+// Why on a TPU. The matrix unit multiplies bf16; f32 weights cost twice the bytes and several passes. Every
+// parameter of floats is a site of its own, so that a recipe can leave the small and delicate
+// ones (norms, router corrections, sinks) as they are.
+//
+// Values beyond the new type's range would become infinite. Where the range is narrower (to f16, or from f64) the
+// largest magnitude is read from the weights first.
+//
+// Refuses. A value that would overflow. Types of 8 bits and fewer are no choice at all: without
+// scales they are no weights.
+//
+// Fidelity. MOVED where every value of the old type is one of the new; else BOUNDED, by half a unit in the last place.
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+#include "transforms/edit.h"
+#include "transforms/transforms.pb.h"
+#include "weights/build.h"
+
+namespace twinforge {
+namespace {
+
+double LargestFinite(DType dtype) {
+  if (dtype == DType::kF16) return 65504;
+  if (dtype == DType::kF64) return std::numeric_limits<double>::max();
+  if (dtype == DType::kBF16) return std::ldexp(255, 120);
+  return std::numeric_limits<float>::max();
+}
+
+// Below this a value rounds to a finite one: half a unit past the largest.
+double OverflowsFrom(DType dtype) {
+  const int bits = dtype == DType::kF16 ? 11 : dtype == DType::kBF16 ? 8 : dtype == DType::kF32 ? 24 : 53;
+  return LargestFinite(dtype) * (1 + std::ldexp(1, -bits - 1));
+}
+
+bool IsStorageFloat(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
+
+class CastWeightsTransform : public Transform {
+ public:
+  explicit CastWeightsTransform(DType to) : to_(to) {}
+
+  absl::string_view name() const override { return "cast_weights"; }
+  Fidelity fidelity() const override { return to_ == DType::kF64 ? Fidelity::kMoved : Fidelity::kBounded; }
+  Fidelity SiteFidelity(const Graph& graph, const Site& site) const override {
+    return IsLossless(graph.FindParam(site.path)->type.dtype, to_) ? Fidelity::kMoved : Fidelity::kBounded;
+  }
+
+  Sites FindSites(const Graph& graph) const override {
+    return SitesOverParams(graph, [&](const Node&, absl::string_view, const Param& param) {
+      if (!IsFloat(param.type.dtype)) return Verdict::Other();
+      if (param.type.dtype == to_) return Verdict::Native();
+      if (!IsStorageFloat(param.type.dtype)) {
+        return Verdict::Refused(absl::StrCat("it is ", Name(param.type.dtype), ", whose scales lie elsewhere"));
+      }
+      return Verdict::Fits();
+    });
+  }
+
+  std::map<std::string, WeightPtr> Wants(const Graph& graph, const Site& site) const override {
+    const Param& param = *graph.FindParam(site.path);
+    if (LargestFinite(param.type.dtype) < OverflowsFrom(to_)) return {};
+    std::vector<int64_t> axes;
+    for (int64_t axis = 0; axis < param.program->rank(); ++axis) axes.push_back(axis);
+    return {{"absmax", Stat(StatKind::kAbsMax, param.program, axes)}};
+  }
+
+  absl::Status Rewrite(const Site& site, const Observed& observed, Rewriter& rewriter) const override {
+    const auto absmax = observed.find("absmax");
+    if (absmax != observed.end() && !absmax->second.empty() && absmax->second[0] >= OverflowsFrom(to_)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("its largest magnitude, ", absmax->second[0], ", overflows ", Name(to_)));
+    }
+    const Param param = *rewriter.graph().FindParam(site.path);
+    ParamType type = param.type;
+    type.dtype = to_;
+    rewriter.SetParam(site.path, type, Cast(param.program, to_));
+    return absl::OkStatus();
+  }
+
+ private:
+  DType to_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transform>> MakeCastWeights(const TransformStep& step, const TransformContext&) {
+  const std::string& to = step.cast_weights().to();
+  const std::optional<DType> dtype = DTypeFromName(to);
+  if (!dtype || !IsStorageFloat(*dtype)) {
+    return Error(1505, "cast_weights.to", absl::StrCat("\"", to, "\" is no type to cast to"),
+                 "give bf16, f32, f16 or f64");
+  }
+  return std::make_unique<CastWeightsTransform>(*dtype);
+}
+
+}  // namespace twinforge

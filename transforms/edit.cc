@@ -1,0 +1,139 @@
+#include "transforms/edit.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/diagnostic.h"
+#include "transforms/transforms.pb.h"
+#include "weights/build.h"
+
+namespace twinforge {
+namespace {
+
+// The parameter's bytes in one canonical way to lie, so that a tied head and its embedding meet.
+const Weight* Lying(const WeightPtr& program) {
+  if (program->kind() == WeightKind::kTranspose && program->rank() == 2) return program->child().get();
+  return program.get();
+}
+
+void File(Verdict verdict, NodeId node, const std::string& path, Sites& sites) {
+  switch (verdict.kind) {
+    case Verdict::Kind::kOther: return;
+    case Verdict::Kind::kFits: sites.fit.push_back({node, path}); return;
+    case Verdict::Kind::kNative: sites.native.push_back(path); return;
+    case Verdict::Kind::kRefused: sites.refused.push_back({path, std::move(verdict.reason)}); return;
+  }
+}
+
+}  // namespace
+
+Verdict Join(Verdict a, Verdict b) {
+  auto rank = [](const Verdict& v) {
+    switch (v.kind) {
+      case Verdict::Kind::kOther: return 0;
+      case Verdict::Kind::kNative: return 1;
+      case Verdict::Kind::kFits: return 2;
+      case Verdict::Kind::kRefused: return 3;
+    }
+    return 0;
+  };
+  return rank(b) > rank(a) ? b : a;
+}
+
+Sites SitesOverNodes(const Graph& graph, absl::FunctionRef<Verdict(const Node&)> judge) {
+  Sites sites;
+  for (const Node& node : graph.nodes()) File(judge(node), node.id, node.path, sites);
+  return sites;
+}
+
+Sites SitesOverParams(const Graph& graph,
+                      absl::FunctionRef<Verdict(const Node&, absl::string_view, const Param&)> judge) {
+  Sites sites;
+  for (const Node& node : graph.nodes()) {
+    for (const auto& [slot, role] : node.params) {
+      File(judge(node, slot, *graph.FindParam(role)), node.id, role, sites);
+    }
+  }
+  return sites;
+}
+
+const ParamAxis* FindAxis(const Graph& graph, const Node& node, absl::string_view name) {
+  for (const auto& [slot, role] : node.params) {
+    const ParamType& type = graph.FindParam(role)->type;
+    const int at = type.Find(name);
+    if (at >= 0) return &type.axes[at];
+  }
+  return nullptr;
+}
+
+int64_t AxisSize(const Graph& graph, const Node& node, absl::string_view name) {
+  const ParamAxis* axis = FindAxis(graph, node, name);
+  TWIN_CHECK(axis != nullptr, absl::StrCat(node.path, " has no axis ", name));
+  return axis->size;
+}
+
+int64_t RoundUp(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+
+Sharing::Sharing(const Graph& graph) {
+  for (const auto& [role, param] : graph.params()) roles_[Lying(param.program)].push_back(role);
+}
+
+std::string Sharing::Partner(const Param& param) const {
+  // A constant is no one's bytes.
+  if (param.program->kind() == WeightKind::kFill) return "";
+  const auto found = roles_.find(Lying(param.program));
+  if (found == roles_.end()) return "";
+  for (const std::string& role : found->second) {
+    if (role != param.role) return role;
+  }
+  return "";
+}
+
+void MapAxis(Rewriter& rewriter, absl::string_view role, absl::string_view axis, const IndexMap& map, double fill) {
+  const Param* param = rewriter.graph().FindParam(role);
+  TWIN_CHECK(param != nullptr, role);
+  ParamType type = param->type;
+  const int at = type.Find(axis);
+  TWIN_CHECK(at >= 0, absl::StrCat(role, " has no axis ", axis));
+  type.axes[at].size = map.size();
+  rewriter.SetParam(std::string(role), type, Take(param->program, at, map, fill));
+}
+
+void MapAxisEverywhere(Rewriter& rewriter, NodeId node, absl::string_view axis, const IndexMap& map) {
+  const auto params = rewriter.graph().node(node).params;
+  for (const auto& [slot, role] : params) {
+    if (rewriter.graph().FindParam(role)->type.Find(axis) >= 0) MapAxis(rewriter, role, axis, map);
+  }
+}
+
+IndexMap TailPad(int64_t size, int64_t padded) {
+  return IndexMap::Join({IndexMap::Identity(size), IndexMap::Fill(padded - size)});
+}
+
+void ScaleParam(Rewriter& rewriter, absl::string_view role, double factor) {
+  if (factor == 1) return;
+  SetProgram(rewriter, role, Scale(rewriter.graph().FindParam(role)->program, factor));
+}
+
+void SetProgram(Rewriter& rewriter, absl::string_view role, WeightPtr program) {
+  const Param* param = rewriter.graph().FindParam(role);
+  TWIN_CHECK(param != nullptr, role);
+  rewriter.SetParam(std::string(role), param->type, std::move(program));
+}
+
+absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, int fact, const ChipFacts& facts,
+                                     int64_t fallback) {
+  if (number != 0 && fact != CHIP_FACT_UNSET) {
+    return Error(1505, field, "both a number and a fact of the chip are given", "keep one of the two");
+  }
+  if (number < 0) return Error(1505, field, absl::StrCat("is ", number, "; it must be positive"));
+  if (number > 0) return number;
+  if (fact == LANES) return facts.lanes;
+  if (fact == MXU) return facts.mxu;
+  if (fact == SHARDS) return facts.shards;
+  if (fact == KERNEL) return facts.kernel;
+  if (fact != CHIP_FACT_UNSET) return Error(1505, field, absl::StrCat("no fact of a chip has the number ", fact));
+  if (fallback > 0) return fallback;
+  return Error(1505, field, "is missing", "give a positive number, or a fact of the chip: LANES, MXU, SHARDS or KERNEL");
+}
+
+}  // namespace twinforge
