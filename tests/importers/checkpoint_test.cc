@@ -102,7 +102,7 @@ std::vector<Row> Disagreements() {
        "error[TF1302]: " + at_index + ": the shard of \"a\" must be a string, found a number\n"},
       {"IndexedTwice", [](const TempFolder& f) {
          f.Write(kIndex, "{\"weight_map\":\n  {\"a\": \"m.safetensors\", \"\\u0061\": \"m.safetensors\"}}");
-       }, "error[TF1206]: " + at_index + ":2:34: the key \"a\" appears twice in one object\n"},
+       }, "error[TF1206]: " + at_index + ":2:26: the key \"a\" appears twice in one object\n"},
       {"IndexCutShort", [](const TempFolder& f) { f.Write(kIndex, "{\"weight_map\": {\n"); },
        "error[TF1206]: " + at_index + ":2:1: a key in quotes should stand here\n"},
       {"IndexIsEmpty", [](const TempFolder& f) { f.Write(kIndex, ""); },
