@@ -20,6 +20,10 @@ Builder::Builder(std::string name) { graph_.name_ = std::move(name); }
 
 NodeId Builder::Input(std::string name, Type type) {
   if (!status_.ok()) return -1;
+  if (graph_.nodes_.size() != graph_.inputs_.size()) {
+    status_ = Error(1501, name, "an input comes after another node");
+    return -1;
+  }
   const NodeId id = Op(OpKind::kInput, std::move(name), {}, OpAttrs(), {});
   if (id < 0) return -1;
   graph_.nodes_[id].type = std::move(type);
@@ -96,6 +100,10 @@ void Builder::AddBundle(Bundle bundle) {
     }
   }
   graph_.bundles_.push_back(std::move(bundle));
+}
+
+void Builder::SetStep(NodeId node, std::string step) {
+  if (status_.ok()) graph_.nodes_[node].step = std::move(step);
 }
 
 absl::StatusOr<Graph> Builder::Finish() {

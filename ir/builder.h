@@ -25,6 +25,7 @@ class Builder {
  public:
   explicit Builder(std::string name);
 
+  // Inputs come before all other nodes.
   NodeId Input(std::string name, Type type);
   // Params by slot; each Param's role is filled in from path and slot.
   NodeId Op(OpKind op, std::string path, std::vector<NodeId> operands, OpAttrs attrs,
@@ -37,6 +38,8 @@ class Builder {
 
  private:
   friend class GraphParser;
+  void SetStep(NodeId node, std::string step);
+
   Graph graph_;
   absl::Status status_;
 };

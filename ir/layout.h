@@ -55,6 +55,8 @@ struct Tie {
   std::string role;     // "lm_head"
   std::string to;       // "embed"
   std::string key;      // "tie_word_embeddings"
+  // What a runtime takes where the key is absent; unset: the key is then always written.
+  std::optional<bool> implied;
 };
 
 // A fact of the graph that a config key says.
@@ -70,6 +72,8 @@ struct ConfigBinding {
     kDType,              // "bfloat16": the dtype that most parameter bytes have
     kLayers,
     kFixed,              // `text` as JSON: written whenever this layout is written
+    kAxisQuotient,       // physical size of axis `axis` / that of axis `text` (n_shared_experts: shared_ff / d_ff)
+    kRopeInterleaved,    // a truth value: Rope.style is INTERLEAVED (deepseek: rope_interleave)
   };
   std::string key;       // dotted path in config.json
   Fact fact = Fact::kAxis;
@@ -77,6 +81,10 @@ struct ConfigBinding {
   std::string scope;     // re2 on node paths (full match), "" = everywhere: which nodes say the fact
   std::string text;      // kFixed
   bool only_if_present = false;  // rewrite the key where the source config has it, never add it
+  // What a runtime takes where the key is absent or null (head_dim: hidden_size / heads; rope_theta:
+  // 10000). With it an absent key stays absent as long as the graph agrees. A fact that departs from
+  // it is written to the first of its bindings that may be added, and refused (TF1602) if none may.
+  std::optional<double> implied;
 };
 
 // Another model_type that computes the same function and can say more: granite says the softmax scale.
@@ -97,13 +105,15 @@ struct Layout {
   bool head_dim_is_key = true;          // false: head_dim = d_model / heads (gpt2, bert)
   bool partial_rotary_is_key = false;   // false: the whole head turns
   bool masks_suppressed_tokens = true;  // generate() honours generation_config's suppress_tokens
+  Rope::Style rope_style = Rope::HALVES;  // how heads turn where no kRopeInterleaved key says it
 };
 
 // ---- from files to roles
 
 // Programs for every role of `layout` over stored tensors whose shapes are known, in the
 // canonical orientation of `types` (role -> type). Roles of optional tensors that `stored`
-// lacks are left out. REQUIRES: stored shapes were checked against the layout.
+// lacks are left out, but for tied ones: they get their partner's program, transposed.
+// REQUIRES: stored shapes were checked against the layout.
 std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
                                                    const std::map<std::string, ParamType>& types,
                                                    const std::map<std::string, WeightPtr>& stored);
@@ -132,8 +142,11 @@ absl::StatusOr<JsonValue> ConfigFromGraph(const Layout& layout, const Graph& gra
 
 // One tensor per parameter or bundle, named by role, oriented by Storage, axes factored
 // only as far as orientation needs: [lead..., out..., in...] or [lead..., in..., out...]
-// with out and in axes each merged into one extent (kernels are matrices on disk).
-// Experts are one tensor. Parameters with one program share one tensor (`aliases`).
+// with out and in axes each merged into one extent (kernels are matrices on disk). Vectors are
+// [lead..., all others merged].
+// Experts are one tensor. Parameters whose stored programs are equal share one tensor: a tied
+// head that lies as its table does. Turned the other way by a recipe, it is stored once more.
+// In graph order.
 struct TwinTensor {
   std::string name;
   WeightPtr program;                 // over the source's tensors

@@ -1,9 +1,9 @@
 // The printed form of a graph, and its parser: canonical, and parse(print(g)) is g.
 //
-//   graph tiny(tokens: i32[batch, seq]) -> (logits: layers_out) {
+//   graph tiny(tokens: i32[batch, seq]) -> (logits: lm_head) {
 //     embed = embedding(tokens) @embed {scale: 8}
 //     layers.0.norm_in = rms_norm(embed) @layers.0.norm_in {eps: 1e-05}
-//     layers.0.attn = attention(layers.0.norm_in) q=@layers.0.attn.q ... {scale: 0.25 ...}
+//     layers.0.attn = attention(layers.0.norm_in) q=@layers.0.attn.q ... {scale: 0.25 ...} by "1 pad_head_dim"
 //     ...
 //   }
 //   params {
@@ -13,7 +13,8 @@
 //     @layers.0.attn.qkv = concat(@layers.0.attn.q, @layers.0.attn.k, @layers.0.attn.v) shards 2
 //   }
 //
-// Nodes are named by their paths. It is the test language, the body of a twin's manifest,
+// Nodes are named by their paths; `by` names the step that made or last changed a node. Result types are not
+// printed: they follow from the inputs and parameters. It is the test language, the body of a twin's manifest,
 // and debug output at once. The parser treats input as hostile: a mistake is a
 // diagnostic (TF1502) with line and column.
 #ifndef TWINFORGE_IR_TEXT_H_

@@ -139,6 +139,22 @@ absl::Status VerifySlots(const Graph& graph, const Node& node) {
   return Fault(node.path, absl::StrCat("slot ", node.params[next].first, " is unknown or out of order"));
 }
 
+absl::Status VerifyInput(const Graph& graph, const Node& node, NodeId id) {
+  // Inputs stand in the graph's heading, so they come first and in order.
+  if (static_cast<size_t>(id) >= graph.inputs().size() || graph.inputs()[id] != id) {
+    return Fault(node.path, "an input comes after another node");
+  }
+  for (const Axis& axis : node.type.axes) {
+    const std::optional<int64_t> size = axis.size.value();
+    if (!IsAxisName(axis.name)) return Fault(node.path, absl::StrCat("\"", axis.name, "\" is no axis name"));
+    if ((size && *size < 1) || axis.logical < 0 || (size && axis.logical > *size)) {
+      return Fault(node.path, absl::StrCat("axis ", axis.name, " has size ", axis.size.Text(), " and logical size ",
+                                           axis.logical));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status VerifyNode(const Graph& graph, const Node& node, NodeId id) {
   if (node.id != id) return Fault(node.path, "the node's id is not its position");
   if (!IsName(node.path)) return Fault(node.path, "a path has letters, digits, '_', '.' and '-' only");
@@ -148,6 +164,7 @@ absl::Status VerifyNode(const Graph& graph, const Node& node, NodeId id) {
   if (node.attrs == nullptr || !AttrsFit(Info(node.op).attrs, *node.attrs)) {
     return Fault(node.path, absl::StrCat("the attributes are not those of ", Info(node.op).name));
   }
+  if (node.op == OpKind::kInput) TWIN_RETURN_IF_ERROR(VerifyInput(graph, node, id));
   TWIN_RETURN_IF_ERROR(VerifySlots(graph, node));
   TWIN_RETURN_IF_ERROR(VerifyAxes(graph, node));
   TWIN_RETURN_IF_ERROR(VerifyAttrs(graph, node));
@@ -203,6 +220,7 @@ absl::Status VerifyBundle(const Graph& graph, const Bundle& bundle) {
 
 absl::Status Verify(const Graph& graph) {
   if (!IsName(graph.name())) return Fault(graph.name(), "a graph's name has letters, digits, '_', '.' and '-' only");
+  if (graph.inputs().size() > graph.nodes().size()) return Fault(graph.name(), "an input is no node");
   size_t held = 0;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];

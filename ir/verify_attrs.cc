@@ -14,6 +14,9 @@ absl::Status Fault(const Node& node, absl::string_view message) { return Error(1
 bool Positive(double x) { return std::isfinite(x) && x > 0; }
 bool NotNegative(double x) { return std::isfinite(x) && x >= 0; }
 
+// Enumerations are open in proto3: a text may hold a number that has no name.
+bool IsActivation(Activation act) { return Activation_IsValid(act) && act != ACTIVATION_UNSET; }
+
 // Some slots come together: all of `slots` or none.
 absl::Status AllOrNone(const Node& node, std::initializer_list<absl::string_view> slots) {
   const absl::string_view first = *slots.begin();
@@ -34,6 +37,7 @@ absl::Status VerifyRope(const Node& node, const Rope& rope, int64_t head_dim) {
                                     ": it is even, at least 2 and no more than the head"));
   }
   const RopeScaling& scaling = rope.scaling();
+  if (!RopeScaling::Kind_IsValid(scaling.kind())) return Fault(node, "unknown rope scaling");
   if (scaling.kind() != RopeScaling::NONE && scaling.kind() != RopeScaling::LONGROPE && !Positive(scaling.factor())) {
     return Fault(node, absl::StrCat("rope scaling factor is ", scaling.factor()));
   }
@@ -53,6 +57,7 @@ absl::Status VerifyAttention(const Graph& graph, const Node& node) {
     return Fault(node, absl::StrCat("heads ", heads, " is not a multiple of kv_heads ", kv_heads));
   }
   if (!Positive(attrs.scale())) return Fault(node, absl::StrCat("softmax scale is ", attrs.scale()));
+  if (!AttentionAttrs::ScaleRule_IsValid(attrs.scale_rule())) return Fault(node, "unknown scale rule");
   if (attrs.window() < 0) return Fault(node, absl::StrCat("window is ", attrs.window()));
   if (!NotNegative(attrs.softcap())) return Fault(node, absl::StrCat("softcap is ", attrs.softcap()));
   TWIN_RETURN_IF_ERROR(AllOrNone(node, {"q_norm", "k_norm"}));
@@ -72,12 +77,14 @@ absl::Status VerifyLatentAttention(const Graph& graph, const Node& node) {
     if (reads != want) return Fault(node, absl::StrCat(slot, " reads ", reads, ", not ", want));
   }
   if (!Positive(attrs.scale())) return Fault(node, absl::StrCat("softmax scale is ", attrs.scale()));
+  if (!AttentionAttrs::ScaleRule_IsValid(attrs.scale_rule())) return Fault(node, "unknown scale rule");
   if (!NotNegative(attrs.norm_eps())) return Fault(node, absl::StrCat("norm_eps is ", attrs.norm_eps()));
   return VerifyRope(node, attrs.rope(), graph.param(node, "k_rope").type.Get("rope_dim").size);
 }
 
 absl::Status VerifyMlp(const Node& node, const MlpAttrs& attrs) {
-  if (attrs.act() == ACTIVATION_UNSET && !attrs.has_clamp_limit()) return Fault(node, "no activation");
+  const bool clamped = attrs.act() == ACTIVATION_UNSET && attrs.has_clamp_limit();
+  if (!clamped && !IsActivation(attrs.act())) return Fault(node, "no activation that is known");
   if (attrs.has_clamp_limit() && !Positive(attrs.clamp_limit())) {
     return Fault(node, absl::StrCat("clamp_limit is ", attrs.clamp_limit()));
   }
@@ -110,6 +117,7 @@ absl::Status VerifyMoe(const Graph& graph, const Node& node) {
   if (attrs.top_k() < 1 || attrs.top_k() > experts) {
     return Fault(node, absl::StrCat("top_k ", attrs.top_k(), " of ", experts, " experts"));
   }
+  if (!MoeAttrs::Score_IsValid(attrs.score())) return Fault(node, "unknown score");
   if (!NotNegative(attrs.routed_scale())) return Fault(node, absl::StrCat("routed_scale is ", attrs.routed_scale()));
   if (attrs.groups() < 0 || attrs.top_groups() < 0 || attrs.top_groups() > attrs.groups() ||
       (attrs.groups() > 0 && experts % attrs.groups() != 0)) {
@@ -149,8 +157,8 @@ absl::Status VerifyAttrs(const Graph& graph, const Node& node) {
     case OpKind::kLinear:
     case OpKind::kSlice: return absl::OkStatus();  // InferType judges a slice against its operand
     case OpKind::kActivation:
-      if (node.attrs->activation().act() != ACTIVATION_UNSET) return absl::OkStatus();
-      return Fault(node, "no activation");
+      if (IsActivation(node.attrs->activation().act())) return absl::OkStatus();
+      return Fault(node, "no activation that is known");
     case OpKind::kEmbedding: return VerifyEmbedding(node);
     case OpKind::kRmsNorm:
     case OpKind::kLayerNorm: return VerifyNorm(node);

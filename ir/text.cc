@@ -1,0 +1,142 @@
+#include "ir/text.h"
+
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/json.h"
+#include "google/protobuf/text_format.h"
+#include "ir/attrs_text.h"
+#include "weights/text.h"
+
+namespace twinforge {
+
+google::protobuf::Message* MutableAttrs(AttrsKind kind, OpAttrs& attrs) {
+  switch (kind) {
+    case AttrsKind::kNone: return nullptr;
+    case AttrsKind::kEmbedding: return attrs.mutable_embedding();
+    case AttrsKind::kNorm: return attrs.mutable_norm();
+    case AttrsKind::kAttention: return attrs.mutable_attention();
+    case AttrsKind::kLatentAttention: return attrs.mutable_latent_attention();
+    case AttrsKind::kMlp: return attrs.mutable_mlp();
+    case AttrsKind::kMoe: return attrs.mutable_moe();
+    case AttrsKind::kLmHead: return attrs.mutable_lm_head();
+    case AttrsKind::kActivation: return attrs.mutable_activation();
+    case AttrsKind::kSlice: return attrs.mutable_slice();
+  }
+  return nullptr;
+}
+
+const google::protobuf::Message* AttrsOf(AttrsKind kind, const OpAttrs& attrs) {
+  switch (kind) {
+    case AttrsKind::kNone: return nullptr;
+    case AttrsKind::kEmbedding: return &attrs.embedding();
+    case AttrsKind::kNorm: return &attrs.norm();
+    case AttrsKind::kAttention: return &attrs.attention();
+    case AttrsKind::kLatentAttention: return &attrs.latent_attention();
+    case AttrsKind::kMlp: return &attrs.mlp();
+    case AttrsKind::kMoe: return &attrs.moe();
+    case AttrsKind::kLmHead: return &attrs.lm_head();
+    case AttrsKind::kActivation: return &attrs.activation();
+    case AttrsKind::kSlice: return &attrs.slice();
+  }
+  return nullptr;
+}
+
+namespace {
+
+class GraphPrinter {
+ public:
+  explicit GraphPrinter(const Graph& graph) : graph_(graph) { attrs_.SetSingleLineMode(true); }
+
+  std::string Print() {
+    Heading();
+    for (const Node& node : graph_.nodes()) {
+      if (node.op != OpKind::kInput) PrintNode(node);
+    }
+    absl::StrAppend(&text_, "}\n");
+    PrintParams();
+    PrintBundles();
+    return std::move(text_);
+  }
+
+ private:
+  void Heading() {
+    absl::StrAppend(&text_, "graph ", graph_.name(), "(");
+    absl::string_view separator = "";
+    for (NodeId id : graph_.inputs()) {
+      const Node& node = graph_.node(id);
+      absl::StrAppend(&text_, separator, node.path, ": ", Text(node.type));
+      separator = ", ";
+    }
+    absl::StrAppend(&text_, ") -> (");
+    separator = "";
+    for (const auto& [name, value] : graph_.outputs()) {
+      absl::StrAppend(&text_, separator, name, ": ", graph_.node(value).path);
+      separator = ", ";
+    }
+    absl::StrAppend(&text_, ") {\n");
+  }
+
+  void PrintNode(const Node& node) {
+    const OpInfo& info = Info(node.op);
+    absl::StrAppend(&text_, "  ", node.path, " = ", info.name, "(");
+    absl::string_view separator = "";
+    for (NodeId operand : node.operands) {
+      absl::StrAppend(&text_, separator, graph_.node(operand).path);
+      separator = ", ";
+    }
+    absl::StrAppend(&text_, ")");
+    for (const auto& [slot, role] : node.params) {
+      absl::StrAppend(&text_, " ");
+      if (role != node.path) absl::StrAppend(&text_, slot, "=");
+      absl::StrAppend(&text_, "@", role);
+    }
+    if (const google::protobuf::Message* attrs = AttrsOf(info.attrs, *node.attrs)) {
+      attrs_.PrintToString(*attrs, &attrs_text_);
+      while (!attrs_text_.empty() && attrs_text_.back() == ' ') attrs_text_.pop_back();
+      absl::StrAppend(&text_, " {", attrs_text_, "}");
+    }
+    if (!node.step.empty()) absl::StrAppend(&text_, " by ", JsonValue::String(node.step).Text(0));
+    absl::StrAppend(&text_, "\n");
+  }
+
+  void PrintParams() {
+    if (graph_.params().empty()) return;
+    absl::StrAppend(&text_, "params {\n");
+    for (const auto& [role, param] : graph_.params()) {
+      absl::StrAppend(&text_, "  @", role, ": ", Text(param.type));
+      if (param.type.is_kernel()) {
+        absl::StrAppend(&text_, param.storage.orientation == Orientation::kOutIn ? " out_in" : " in_out");
+      }
+      if (param.storage.per_expert) absl::StrAppend(&text_, " per_expert");
+      absl::StrAppend(&text_, " = ", Text(param.program), "\n");
+    }
+    absl::StrAppend(&text_, "}\n");
+  }
+
+  void PrintBundles() {
+    if (graph_.bundles().empty()) return;
+    absl::StrAppend(&text_, "bundles {\n");
+    for (const Bundle& bundle : graph_.bundles()) {
+      const bool concat = bundle.arrangement == Bundle::Arrangement::kConcat;
+      absl::StrAppend(&text_, "  @", bundle.role, " = ", concat ? "concat" : "interleave", "(@",
+                      absl::StrJoin(bundle.members, ", @"), ")");
+      if (bundle.shards != 1) absl::StrAppend(&text_, " shards ", bundle.shards);
+      absl::StrAppend(&text_, "\n");
+    }
+    absl::StrAppend(&text_, "}\n");
+  }
+
+  const Graph& graph_;
+  google::protobuf::TextFormat::Printer attrs_;
+  std::string text_, attrs_text_;
+};
+
+}  // namespace
+
+std::string Text(const Graph& graph) { return GraphPrinter(graph).Print(); }
+
+}  // namespace twinforge
