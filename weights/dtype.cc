@@ -1,0 +1,485 @@
+#include "weights/dtype.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/check.h"
+#include "weights/minifloat.h"
+
+namespace twinforge {
+namespace {
+
+// How many elements a conversion holds between two formats at a time: 4 KiB of doubles.
+constexpr int64_t kBlock = 512;
+
+// Floating types in this table have a Minifloat; F32 and F64 are the machine's own.
+struct TypeInfo {
+  DType dtype;
+  absl::string_view safetensors;
+  absl::string_view name;
+  int bits;
+};
+
+constexpr TypeInfo kTypes[kDTypeCount] = {
+    {DType::kBool, "BOOL", "bool", 8},
+    {DType::kF4, "F4", "f4", 4},
+    {DType::kF6E2M3, "F6_E2M3", "f6_e2m3", 6},
+    {DType::kF6E3M2, "F6_E3M2", "f6_e3m2", 6},
+    {DType::kU8, "U8", "u8", 8},
+    {DType::kI8, "I8", "i8", 8},
+    {DType::kF8E5M2, "F8_E5M2", "f8_e5m2", 8},
+    {DType::kF8E4M3, "F8_E4M3", "f8_e4m3", 8},
+    {DType::kF8E8M0, "F8_E8M0", "f8_e8m0", 8},
+    {DType::kF8E4M3Fnuz, "F8_E4M3FNUZ", "f8_e4m3fnuz", 8},
+    {DType::kF8E5M2Fnuz, "F8_E5M2FNUZ", "f8_e5m2fnuz", 8},
+    {DType::kI16, "I16", "i16", 16},
+    {DType::kU16, "U16", "u16", 16},
+    {DType::kF16, "F16", "f16", 16},
+    {DType::kBF16, "BF16", "bf16", 16},
+    {DType::kI32, "I32", "i32", 32},
+    {DType::kU32, "U32", "u32", 32},
+    {DType::kF32, "F32", "f32", 32},
+    {DType::kC64, "C64", "c64", 64},
+    {DType::kF64, "F64", "f64", 64},
+    {DType::kI64, "I64", "i64", 64},
+    {DType::kU64, "U64", "u64", 64},
+};
+
+const TypeInfo& Info(DType dtype) { return kTypes[static_cast<int>(dtype)]; }
+
+template <typename T>
+T Load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(T));
+  return value;
+}
+
+template <typename T>
+void Store(T value, std::byte* at) {
+  std::memcpy(at, &value, sizeof(T));
+}
+
+// A float as a double, payload of a NaN kept (the hardware would quiet it).
+double Widen(uint32_t bits) {
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    return std::bit_cast<double>(static_cast<uint64_t>(bits >> 31) << 63 | uint64_t{0x7ff} << 52 |
+                                 static_cast<uint64_t>(bits & 0x7fffffu) << 29);
+  }
+  return static_cast<double>(std::bit_cast<float>(bits));
+}
+
+uint32_t Narrow(double value) {
+  if (value != value) return EncodeMinifloat<kSingle, Binary64>(std::bit_cast<uint64_t>(value));
+  return std::bit_cast<uint32_t>(static_cast<float>(value));
+}
+
+// The integer nearest to `value`, ties to even, saturating; NaN becomes 0.
+template <typename T>
+T RoundToInteger(double value) {
+  if (value != value) return 0;
+  // The bounds are compared as powers of two, which doubles hold exactly.
+  constexpr double kPastEnd = PowerOfTwo(std::numeric_limits<T>::digits);
+  const double rounded = std::nearbyint(value);
+  if (rounded >= kPastEnd) return std::numeric_limits<T>::max();
+  if (rounded <= (std::is_signed_v<T> ? -kPastEnd : 0.0)) return std::numeric_limits<T>::min();
+  return static_cast<T>(rounded);
+}
+
+template <Minifloat kFormat>
+struct DecodeTable {
+  static constexpr std::array<double, 256> kDouble = [] {
+    std::array<double, 256> table{};
+    constexpr uint32_t kMask =
+        kFormat.specials == Specials::kScaleOnly
+            ? 0xff
+            : (1u << (1 + kFormat.exponent_bits + kFormat.mantissa_bits)) - 1;
+    for (uint32_t code = 0; code < 256; ++code) table[code] = DecodeMinifloat(kFormat, code & kMask);
+    return table;
+  }();
+};
+
+// ---- calls `f` with a tag that says how one type is stored
+
+template <Minifloat kFormat>
+struct ByteFloat {
+  static double Get(const std::byte* at) {
+    return DecodeTable<kFormat>::kDouble[std::to_integer<int>(*at)];
+  }
+  static void Put(double value, std::byte* at) {
+    *at = static_cast<std::byte>(EncodeMinifloat<kFormat, Binary64>(std::bit_cast<uint64_t>(value)));
+  }
+  static void PutFloat(uint32_t bits, std::byte* at) {
+    if constexpr (kFormat == kE8M0) {
+      *at = static_cast<std::byte>(EncodeMinifloat<kFormat, Binary32>(bits));
+    } else {
+      *at = static_cast<std::byte>(EncodeFloatBranchless<kFormat>(bits));
+    }
+  }
+  static constexpr int kBytes = 1;
+};
+
+struct HalfFloat {
+  static double Get(const std::byte* at) { return DecodeMinifloat(kHalf, Load<uint16_t>(at)); }
+  static void Put(double value, std::byte* at) {
+    Store(static_cast<uint16_t>(EncodeMinifloat<kHalf, Binary64>(std::bit_cast<uint64_t>(value))), at);
+  }
+  static void PutFloat(uint32_t bits, std::byte* at) {
+    Store(static_cast<uint16_t>(EncodeFloatBranchless<kHalf>(bits)), at);
+  }
+  static constexpr int kBytes = 2;
+};
+
+struct BrainFloat {
+  static double Get(const std::byte* at) {
+    return Widen(static_cast<uint32_t>(Load<uint16_t>(at)) << 16);
+  }
+  static void Put(double value, std::byte* at) {
+    Store(static_cast<uint16_t>(EncodeMinifloat<kBrain, Binary64>(std::bit_cast<uint64_t>(value))), at);
+  }
+  // A bf16 is the upper half of a float: subnormals need no care of their own.
+  static void PutFloat(uint32_t bits, std::byte* at) {
+    const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    const uint32_t payload = bits >> 16 & 0x7f;
+    const uint32_t nan = bits >> 16 | (payload == 0 ? 0x40u : 0u);
+    Store(static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded), at);
+  }
+  static constexpr int kBytes = 2;
+};
+
+struct SingleFloat {
+  static double Get(const std::byte* at) { return Widen(Load<uint32_t>(at)); }
+  static void Put(double value, std::byte* at) { Store(Narrow(value), at); }
+  static void PutFloat(uint32_t bits, std::byte* at) { Store(bits, at); }
+  static constexpr int kBytes = 4;
+};
+
+struct DoubleFloat {
+  static double Get(const std::byte* at) { return Load<double>(at); }
+  static void Put(double value, std::byte* at) { Store(value, at); }
+  static void PutFloat(uint32_t bits, std::byte* at) { Store(Widen(bits), at); }
+  static constexpr int kBytes = 8;
+};
+
+template <typename T>
+struct Integer {
+  static double Get(const std::byte* at) { return static_cast<double>(Load<T>(at)); }
+  static void Put(double value, std::byte* at) { Store(RoundToInteger<T>(value), at); }
+  static void PutFloat(uint32_t bits, std::byte* at) { Put(Widen(bits), at); }
+  static constexpr int kBytes = sizeof(T);
+};
+
+struct Boolean {
+  static double Get(const std::byte* at) { return *at != std::byte{0} ? 1 : 0; }
+  static void Put(double value, std::byte* at) { *at = static_cast<std::byte>(value != 0 ? 1 : 0); }
+  static void PutFloat(uint32_t bits, std::byte* at) { Put(Widen(bits), at); }
+  static constexpr int kBytes = 1;
+};
+
+template <typename F>
+auto WithStorage(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kBool: return f(Boolean());
+    case DType::kF4: return f(ByteFloat<kE2M1>());
+    case DType::kF6E2M3: return f(ByteFloat<kE2M3>());
+    case DType::kF6E3M2: return f(ByteFloat<kE3M2>());
+    case DType::kU8: return f(Integer<uint8_t>());
+    case DType::kI8: return f(Integer<int8_t>());
+    case DType::kF8E5M2: return f(ByteFloat<kE5M2>());
+    case DType::kF8E4M3: return f(ByteFloat<kE4M3>());
+    case DType::kF8E8M0: return f(ByteFloat<kE8M0>());
+    case DType::kF8E4M3Fnuz: return f(ByteFloat<kE4M3Fnuz>());
+    case DType::kF8E5M2Fnuz: return f(ByteFloat<kE5M2Fnuz>());
+    case DType::kI16: return f(Integer<int16_t>());
+    case DType::kU16: return f(Integer<uint16_t>());
+    case DType::kF16: return f(HalfFloat());
+    case DType::kBF16: return f(BrainFloat());
+    case DType::kI32: return f(Integer<int32_t>());
+    case DType::kU32: return f(Integer<uint32_t>());
+    case DType::kF32: return f(SingleFloat());
+    case DType::kC64: break;
+    case DType::kF64: return f(DoubleFloat());
+    case DType::kI64: return f(Integer<int64_t>());
+    case DType::kU64: return f(Integer<uint64_t>());
+  }
+  CheckFailed(__FILE__, __LINE__, "dtype != kC64", "complex numbers are moved, never computed with");
+}
+
+// ---- whole arrays
+
+// Types all of whose values are floats: they convert through float, which is twice as
+// fast as double and rounds no differently.
+bool FitsFloat(DType dtype) { return dtype == DType::kF32 || BitWidth(dtype) <= 16; }
+
+void DecodeFloats(DType from, const std::byte* in, uint32_t* out, int64_t count) {
+  if (from == DType::kBF16) {
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<uint32_t>(Load<uint16_t>(in + 2 * i)) << 16;
+    return;
+  }
+  if (from == DType::kF32) {
+    std::memcpy(out, in, count * 4);
+    return;
+  }
+  if (from == DType::kF16) {
+    // Rebias the exponent; subnormals are counts of the smallest step, 2^-24.
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t half = Load<uint16_t>(in + 2 * i);
+      const uint32_t magnitude = half & 0x7fffu;
+      const uint32_t step = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) *
+                                                    std::bit_cast<float>(uint32_t{127 - 24} << 23));
+      uint32_t bits = (magnitude << 13) + (uint32_t{127 - 15} << 23);
+      bits = magnitude >= 0x7c00u ? magnitude << 13 | 0x7f800000u : bits;
+      bits = magnitude < 0x400u ? step : bits;
+      out[i] = bits | (half & 0x8000u) << 16;
+    }
+    return;
+  }
+  WithStorage(from, [&](auto storage) {
+    for (int64_t i = 0; i < count; ++i) out[i] = Narrow(storage.Get(in + i * storage.kBytes));
+  });
+}
+
+void ConvertThroughFloat(DType from, const std::byte* in, DType to, std::byte* out, int64_t count) {
+  uint32_t block[kBlock];
+  const int64_t from_bytes = ElementBytes(from);
+  WithStorage(to, [&](auto storage) {
+    for (int64_t done = 0; done < count; done += kBlock) {
+      const int64_t n = std::min(kBlock, count - done);
+      DecodeFloats(from, in + done * from_bytes, block, n);
+      std::byte* place = out + done * storage.kBytes;
+      for (int64_t i = 0; i < n; ++i) storage.PutFloat(block[i], place + i * storage.kBytes);
+    }
+  });
+}
+
+// The double nearest to `value` in the direction that leaves a later rounding right:
+// truncated, with the last bit set where anything was cut off (rounding to odd).
+double RoundToOdd(bool negative, uint64_t magnitude) {
+  const int excess = 64 - std::countl_zero(magnitude) - 53;
+  if (excess > 0) {
+    const bool inexact = (magnitude & ((uint64_t{1} << excess) - 1)) != 0;
+    magnitude = (magnitude >> excess | (inexact ? 1 : 0)) << excess;
+  }
+  const double value = static_cast<double>(magnitude);
+  return negative ? -value : value;
+}
+
+void DecodeDoubles(DType from, DType to, const std::byte* in, double* out, int64_t count) {
+  // Towards f64 the first rounding is the last; towards anything narrower it must not be one.
+  const bool odd = to != DType::kF64;
+  if (from == DType::kI64 && odd) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t value = Load<int64_t>(in + 8 * i);
+      const uint64_t bits = static_cast<uint64_t>(value);
+      out[i] = RoundToOdd(value < 0, value < 0 ? 0 - bits : bits);
+    }
+  } else if (from == DType::kU64 && odd) {
+    for (int64_t i = 0; i < count; ++i) out[i] = RoundToOdd(false, Load<uint64_t>(in + 8 * i));
+  } else {
+    WithStorage(from, [&](auto storage) {
+      for (int64_t i = 0; i < count; ++i) out[i] = storage.Get(in + i * storage.kBytes);
+    });
+  }
+}
+
+void ConvertThroughDouble(DType from, const std::byte* in, DType to, std::byte* out, int64_t count) {
+  double block[kBlock];
+  const int64_t from_bytes = ElementBytes(from);
+  WithStorage(to, [&](auto storage) {
+    for (int64_t done = 0; done < count; done += kBlock) {
+      const int64_t n = std::min(kBlock, count - done);
+      DecodeDoubles(from, to, in + done * from_bytes, block, n);
+      std::byte* place = out + done * storage.kBytes;
+      for (int64_t i = 0; i < n; ++i) storage.Put(block[i], place + i * storage.kBytes);
+    }
+  });
+}
+
+// Integers to integers never pass through a floating type: 64 bits would not survive.
+template <typename F>
+void WithInteger(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kI8: return f(int8_t{});
+    case DType::kU8: return f(uint8_t{});
+    case DType::kI16: return f(int16_t{});
+    case DType::kU16: return f(uint16_t{});
+    case DType::kI32: return f(int32_t{});
+    case DType::kU32: return f(uint32_t{});
+    case DType::kI64: return f(int64_t{});
+    case DType::kU64: return f(uint64_t{});
+    case DType::kBool: case DType::kF4: case DType::kF6E2M3: case DType::kF6E3M2: case DType::kF8E5M2:
+    case DType::kF8E4M3: case DType::kF8E8M0: case DType::kF8E4M3Fnuz: case DType::kF8E5M2Fnuz:
+    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kC64: case DType::kF64: break;
+  }
+  CheckFailed(__FILE__, __LINE__, "IsInteger(dtype)", "not an integer type");
+}
+
+void ConvertIntegers(DType from, const std::byte* in, DType to, std::byte* out, int64_t count) {
+  WithInteger(from, [&](auto source) {
+    using From = decltype(source);
+    WithInteger(to, [&](auto target) {
+      using To = decltype(target);
+      using Limits = std::numeric_limits<To>;
+      for (int64_t i = 0; i < count; ++i) {
+        const From value = Load<From>(in + i * sizeof(From));
+        To result = static_cast<To>(value);
+        if (std::cmp_less(value, Limits::min())) result = Limits::min();
+        if (std::cmp_greater(value, Limits::max())) result = Limits::max();
+        Store(result, out + i * sizeof(To));
+      }
+    });
+  });
+}
+
+// What a type can say: all of `from`'s must be within `to`'s for a cast to lose nothing.
+struct Range {
+  int digits;         // significant bits
+  int lowest;         // exponent of the smallest step
+  int highest;        // exponent of the largest power of two
+  bool integer;       // no specials, and -0 is 0
+  bool negative;      // has negative numbers
+  bool zero = true;
+  bool negative_zero = false;
+  bool infinity = false;
+  bool nan = false;
+};
+
+Range FloatRange(Minifloat f) {
+  Range range{.digits = f.mantissa_bits + 1, .lowest = 1 - f.bias - f.mantissa_bits,
+              .highest = static_cast<int>(LargestCode(f) >> f.mantissa_bits) - f.bias,
+              .integer = false, .negative = true};
+  range.negative_zero = f.specials != Specials::kNegativeZero;
+  range.infinity = f.specials == Specials::kIeee;
+  range.nan = f.specials != Specials::kNone;
+  if (f.specials == Specials::kScaleOnly) {
+    range.lowest = -f.bias;
+    range.negative = range.zero = range.negative_zero = false;
+  }
+  return range;
+}
+
+Range RangeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBool: return {.digits = 1, .lowest = 0, .highest = 0, .integer = true, .negative = false};
+    case DType::kF4: return FloatRange(kE2M1);
+    case DType::kF6E2M3: return FloatRange(kE2M3);
+    case DType::kF6E3M2: return FloatRange(kE3M2);
+    case DType::kU8: return {.digits = 8, .lowest = 0, .highest = 7, .integer = true, .negative = false};
+    case DType::kI8: return {.digits = 7, .lowest = 0, .highest = 6, .integer = true, .negative = true};
+    case DType::kF8E5M2: return FloatRange(kE5M2);
+    case DType::kF8E4M3: return FloatRange(kE4M3);
+    case DType::kF8E8M0: return FloatRange(kE8M0);
+    case DType::kF8E4M3Fnuz: return FloatRange(kE4M3Fnuz);
+    case DType::kF8E5M2Fnuz: return FloatRange(kE5M2Fnuz);
+    case DType::kI16: return {.digits = 15, .lowest = 0, .highest = 14, .integer = true, .negative = true};
+    case DType::kU16: return {.digits = 16, .lowest = 0, .highest = 15, .integer = true, .negative = false};
+    case DType::kF16: return FloatRange(kHalf);
+    case DType::kBF16: return FloatRange(kBrain);
+    case DType::kI32: return {.digits = 31, .lowest = 0, .highest = 30, .integer = true, .negative = true};
+    case DType::kU32: return {.digits = 32, .lowest = 0, .highest = 31, .integer = true, .negative = false};
+    case DType::kF32: return FloatRange(kSingle);
+    case DType::kC64: break;
+    case DType::kF64: return {.digits = 53, .lowest = -1074, .highest = 1023, .integer = false, .negative = true,
+                              .negative_zero = true, .infinity = true, .nan = true};
+    case DType::kI64: return {.digits = 63, .lowest = 0, .highest = 62, .integer = true, .negative = true};
+    case DType::kU64: return {.digits = 64, .lowest = 0, .highest = 63, .integer = true, .negative = false};
+  }
+  CheckFailed(__FILE__, __LINE__, "dtype != kC64", "complex numbers have no range");
+}
+
+}  // namespace
+
+absl::Span<const DType> AllDTypes() {
+  static constexpr std::array<DType, kDTypeCount> kAll = [] {
+    std::array<DType, kDTypeCount> all{};
+    for (int i = 0; i < kDTypeCount; ++i) all[i] = kTypes[i].dtype;
+    return all;
+  }();
+  return kAll;
+}
+
+absl::string_view SafetensorsName(DType dtype) { return Info(dtype).safetensors; }
+absl::string_view Name(DType dtype) { return Info(dtype).name; }
+
+std::optional<DType> DTypeFromSafetensors(absl::string_view name) {
+  for (const TypeInfo& info : kTypes) {
+    if (info.safetensors == name) return info.dtype;
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> DTypeFromName(absl::string_view name) {
+  for (const TypeInfo& info : kTypes) {
+    if (info.name == name) return info.dtype;
+  }
+  return std::nullopt;
+}
+
+int64_t BitWidth(DType dtype) { return Info(dtype).bits; }
+int64_t ElementBytes(DType dtype) { return (Info(dtype).bits + 7) / 8; }
+
+std::optional<int64_t> FileBytes(DType dtype, int64_t count) {
+  int64_t bits = 0;
+  if (count < 0) return std::nullopt;
+  // Whole bytes first: 2^60 elements of one byte are no overflow.
+  const int64_t width = BitWidth(dtype);
+  if (width % 8 == 0) {
+    if (__builtin_mul_overflow(count, width / 8, &bits)) return std::nullopt;
+    return bits;
+  }
+  if (__builtin_mul_overflow(count, width, &bits) || bits % 8 != 0) return std::nullopt;
+  return bits / 8;
+}
+
+bool IsFloat(DType dtype) {
+  return dtype != DType::kBool && dtype != DType::kC64 && !IsInteger(dtype);
+}
+
+bool IsInteger(DType dtype) {
+  switch (dtype) {
+    case DType::kU8: case DType::kI8: case DType::kI16: case DType::kU16:
+    case DType::kI32: case DType::kU32: case DType::kI64: case DType::kU64: return true;
+    case DType::kBool: case DType::kF4: case DType::kF6E2M3: case DType::kF6E3M2: case DType::kF8E5M2:
+    case DType::kF8E4M3: case DType::kF8E8M0: case DType::kF8E4M3Fnuz: case DType::kF8E5M2Fnuz:
+    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kC64: case DType::kF64: return false;
+  }
+  return false;
+}
+
+bool IsLossless(DType from, DType to) {
+  if (from == to) return true;
+  if (from == DType::kC64 || to == DType::kC64) return false;
+  const Range a = RangeOf(from);
+  const Range b = RangeOf(to);
+  // An I8 holds -128 = -2^7, one power of two further than its positive numbers.
+  const bool signed_integer = a.integer && a.negative;
+  const int reach = signed_integer && !b.integer ? a.highest + 1 : a.highest;
+  return a.digits <= b.digits && a.lowest >= b.lowest && reach <= b.highest &&
+         (!a.negative || b.negative) && (!a.zero || b.zero) && (!a.negative_zero || b.negative_zero) &&
+         (!a.infinity || b.infinity) && (!a.nan || b.nan);
+}
+
+double ToDouble(DType dtype, const std::byte* at) {
+  return WithStorage(dtype, [&](auto storage) { return storage.Get(at); });
+}
+
+void FromDouble(DType dtype, double value, std::byte* at) {
+  WithStorage(dtype, [&](auto storage) { storage.Put(value, at); });
+}
+
+void Convert(DType from, const std::byte* in, DType to, std::byte* out, int64_t count) {
+  if (from == to) {
+    std::memcpy(out, in, count * ElementBytes(from));
+  } else if (IsInteger(from) && IsInteger(to)) {
+    ConvertIntegers(from, in, to, out, count);
+  } else if (FitsFloat(from)) {
+    ConvertThroughFloat(from, in, to, out, count);
+  } else {
+    ConvertThroughDouble(from, in, to, out, count);
+  }
+}
+
+}  // namespace twinforge
