@@ -18,6 +18,19 @@ constexpr size_t kFewKeys = 8;
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
+// Whether a value that begins with `c` is of this kind, in both dialects.
+bool Begins(char c, JsonKind kind) {
+  switch (kind) {
+    case JsonKind::kNull: return c == 'n';
+    case JsonKind::kBool: return c == 't' || c == 'f';
+    case JsonKind::kNumber: return c == '-' || IsDigit(c);
+    case JsonKind::kString: return c == '"';
+    case JsonKind::kArray: return c == '[';
+    case JsonKind::kObject: return c == '{';
+  }
+  return false;
+}
+
 // Where the first byte stands that is not UTF-8. Only called once simdjson has said no, so
 // it looks for the longest valid prefix by halving.
 size_t ValidPrefix(absl::string_view text) {
@@ -166,19 +179,25 @@ absl::StatusOr<JsonKind> JsonReader::Peek() {
   SkipSpace();
   if (position_ == text_.size()) return Fail("the text ends where a value should stand");
   const char c = text_[position_];
-  if (c == '"') return JsonKind::kString;
-  if (c == '{') return JsonKind::kObject;
-  if (c == '[') return JsonKind::kArray;
-  if (c == 't' || c == 'f') return JsonKind::kBool;
-  if (c == 'n') return JsonKind::kNull;
-  if (c == '-' || IsDigit(c)) return JsonKind::kNumber;
+  for (const JsonKind kind : {JsonKind::kString, JsonKind::kNumber, JsonKind::kObject, JsonKind::kArray,
+                              JsonKind::kBool, JsonKind::kNull}) {
+    if (Begins(c, kind)) return kind;
+  }
   if (dialect_ == JsonDialect::kDocument && (c == 'N' || c == 'I')) return JsonKind::kNumber;
   return Fail("a value should stand here");
 }
 
+bool JsonReader::NextIs(JsonKind kind) {
+  SkipSpace();
+  if (position_ == text_.size()) return false;
+  if (Begins(text_[position_], kind)) return true;
+  const absl::StatusOr<JsonKind> found = Peek();
+  return found.ok() && *found == kind;
+}
+
 absl::Status JsonReader::Expect(JsonKind kind) {
+  if (NextIs(kind)) return absl::OkStatus();
   TWIN_ASSIGN_OR_RETURN(const JsonKind found, Peek());
-  if (found == kind) return absl::OkStatus();
   return Fail(absl::StrCat("found ", Name(found), " where ", Name(kind), " should stand"));
 }
 

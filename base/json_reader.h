@@ -61,6 +61,7 @@ class JsonReader {
   absl::Status Finish();  // after the value: nothing else follows
 
   absl::StatusOr<JsonKind> Peek();  // of the value that comes next
+  bool NextIs(JsonKind kind);       // the same as a question, cheaper
 
   // Each consumes one value, and fails on a value of another kind. The string_views live as long
   // as the text and the reader.

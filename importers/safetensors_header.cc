@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
@@ -23,6 +22,7 @@ constexpr int64_t kLongestName = 4096;
 constexpr int64_t kMostAxes = 64;  // as numpy; bounds what a hostile shape can cost
 constexpr int kHeaderDepth = 3;    // header, entry, shape
 constexpr int64_t kQuoteLimit = 100;
+constexpr size_t kUsualEntry = 128;  // bytes of header per tensor, to reserve by
 
 std::string TensorPlace(absl::string_view place, absl::string_view name) {
   return absl::StrCat(place, ": tensor ", JsonQuoted(name, kQuoteLimit));
@@ -49,6 +49,18 @@ absl::Status CheckTensorName(absl::string_view name, absl::string_view place) {
   return absl::OkStatus();
 }
 
+// Digits and nothing else, at most 2^53.
+bool IsWholeNumber(absl::string_view spelling, int64_t* out) {
+  int64_t value = 0;
+  for (const char c : spelling) {
+    if (c < '0' || c > '9') return false;
+    value = value * 10 + (c - '0');
+    if (value > kLargestNumber) return false;
+  }
+  *out = value;
+  return true;
+}
+
 absl::Status UnknownDtype(absl::string_view dtype, absl::string_view place) {
   std::vector<std::string> known;
   for (const DType each : AllDTypes()) known.emplace_back(SafetensorsName(each));
@@ -61,11 +73,12 @@ absl::Status UnknownDtype(absl::string_view dtype, absl::string_view place) {
 class HeaderWalk {
  public:
   HeaderWalk(absl::string_view header, absl::string_view place)
-      : reader_(header, place, JsonDialect::kHeader, kHeaderDepth), place_(place) {}
+      : reader_(header, place, JsonDialect::kHeader, kHeaderDepth), place_(place), size_(header.size()) {}
 
   absl::Status Run(ParsedHeader* out) {
     TWIN_RETURN_IF_ERROR(reader_.Start());
     TWIN_RETURN_IF_ERROR(reader_.EnterObject());
+    out->tensors.reserve(size_ / kUsualEntry);
     KeySet names;
     for (;;) {
       absl::string_view name;
@@ -89,8 +102,8 @@ class HeaderWalk {
  private:
   // Fails unless a value of `kind` comes next. `what` is "dtype must be".
   absl::Status Require(JsonKind kind, int code, absl::string_view place, absl::string_view what) {
+    if (reader_.NextIs(kind)) return absl::OkStatus();
     TWIN_ASSIGN_OR_RETURN(const JsonKind found, reader_.Peek());
-    if (found == kind) return absl::OkStatus();
     return Error(code, place, absl::StrCat(what, " ", Name(kind), ", found ", Name(found)));
   }
 
@@ -148,11 +161,12 @@ class HeaderWalk {
   }
 
   absl::Status WholeNumber(absl::string_view what, int64_t* out) {
-    TWIN_RETURN_IF_ERROR(Require(JsonKind::kNumber, 1212, "", absl::StrCat("each of ", what, " must be")));
+    if (!reader_.NextIs(JsonKind::kNumber)) {
+      return Require(JsonKind::kNumber, 1212, "", absl::StrCat("each of ", what, " must be"));
+    }
     absl::string_view spelling;
     TWIN_RETURN_IF_ERROR(reader_.Number(&spelling));
-    const bool digits = spelling.find_first_not_of("0123456789") == absl::string_view::npos;
-    if (digits && absl::SimpleAtoi(spelling, out) && *out <= kLargestNumber) return absl::OkStatus();
+    if (IsWholeNumber(spelling, out)) return absl::OkStatus();
     return Error(1214, "", absl::StrCat(what, " has ", spelling.substr(0, 40),
                                         ", which is not a whole number from 0 to 2^53"));
   }
@@ -194,31 +208,29 @@ class HeaderWalk {
 
   JsonReader reader_;
   std::string place_;
+  size_t size_;
 };
 
 // Shape times width is the range's length. An extent of 0 does not excuse an overflow among
 // the others: readers that multiply in another order would see one.
 absl::Status CheckSize(const StoredTensor& tensor, absl::string_view place) {
+  const auto fail = [&](absl::string_view what) {
+    return Error(1215, TensorPlace(place, tensor.name),
+                 absl::StrCat("shape ", ShapeText(tensor.shape), " of ", SafetensorsName(tensor.dtype), what));
+  };
   int64_t bits = BitWidth(tensor.dtype);
   bool empty = false;
   for (const int64_t extent : tensor.shape) {
     if (extent == 0) {
       empty = true;
     } else if (__builtin_mul_overflow(bits, extent, &bits)) {
-      return Error(1215, TensorPlace(place, tensor.name),
-                   absl::StrCat("shape ", ShapeText(tensor.shape), " of ", SafetensorsName(tensor.dtype),
-                                " overflows 64 bits"));
+      return fail(" overflows 64 bits");
     }
   }
   if (empty) bits = 0;
-  const std::string what = absl::StrCat("shape ", ShapeText(tensor.shape), " of ", SafetensorsName(tensor.dtype));
-  if (bits % 8 != 0) {
-    return Error(1215, TensorPlace(place, tensor.name),
-                 absl::StrCat(what, " takes ", bits, " bits, which are not whole bytes"));
-  }
+  if (bits % 8 != 0) return fail(absl::StrCat(" takes ", bits, " bits, which are not whole bytes"));
   if (bits / 8 == tensor.bytes) return absl::OkStatus();
-  return Error(1215, TensorPlace(place, tensor.name),
-               absl::StrCat(what, " takes ", bits / 8, " bytes, data_offsets give ", tensor.bytes));
+  return fail(absl::StrCat(" takes ", bits / 8, " bytes, data_offsets give ", tensor.bytes));
 }
 
 // The ranges, ascending, must tile [0, data_bytes).

@@ -78,7 +78,9 @@ class IndexWalk {
       TWIN_ASSIGN_OR_RETURN(const bool more, reader_.NextMember(&name));
       if (!more) return absl::OkStatus();
       if (!names.Insert(name)) return reader_.FailDuplicate(name);
-      TWIN_RETURN_IF_ERROR(Require(JsonKind::kString, absl::StrCat("the shard of ", JsonQuoted(name, kQuoteLimit))));
+      if (!reader_.NextIs(JsonKind::kString)) {
+        return Require(JsonKind::kString, absl::StrCat("the shard of ", JsonQuoted(name, kQuoteLimit)));
+      }
       TWIN_RETURN_IF_ERROR(reader_.String(&file));
       auto it = number_of_.find(file);
       if (it == number_of_.end()) {
