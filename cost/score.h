@@ -17,6 +17,13 @@ namespace twinforge {
 
 enum class Phase { kPrefill, kDecode };
 
+// Which experts the tokens of a step choose. Unknown to any proof, so it is declared, and each row that depends on
+// it says so.
+enum class Routing {
+  kSame,    // all tokens choose the same top_k experts, in as few groups as hold them: the least bytes, a bound always
+  kSpread,  // choices as different as can be: min(experts, tokens * top_k) distinct, evenly loaded
+};
+
 // One step. Prefill: `batch` sequences of `context` new tokens each, nothing cached. Decode: `batch`
 // sequences of one new token each, `context` tokens already cached.
 struct Workload {
@@ -24,17 +31,22 @@ struct Workload {
   int64_t batch = 1;
   int64_t context = 1024;
   int64_t shards = 1;       // tensor-parallel devices; sizes must divide, else a refusal that names the pad
+  Routing routing = Routing::kSame;
 };
 
-// Counts of one node under a workload (useful: at logical sizes; issued: as the twin computes them).
+// Counts of one node under a workload, all devices together. Only matrix products count as flops; elementwise work
+// has no published rate on most chips and enters no bound.
 struct OpCount {
   std::string path;
   std::string op;
-  int64_t useful_flops = 0;     // 2 * multiply-adds
-  int64_t issued_flops = 0;
+  int64_t useful_flops = 0;     // 2 * multiply-adds, at logical sizes: of the source where one is given
+  int64_t issued_flops = 0;     // at the twin's sizes, its padding and replication included
   int64_t weight_bytes = 0;     // stored bytes this node must read
   int64_t cache_bytes = 0;      // KV or latent cache read and written
   int64_t activation_bytes = 0; // operands and results at their dtype
+  int64_t tile_flops = 0;       // what the chip's matrix units spend, idle places included
+  int64_t memory_bytes = 0;     // what must cross the chip's memory bus, tile padding included
+  std::string note;             // assumptions: "bf16; every token takes the same experts"
 };
 
 struct RungRow {
@@ -55,10 +67,14 @@ struct Score {
   int64_t cache_bytes = 0;               // per device, at this workload
   int64_t memory_bytes = 0;              // of one device
   bool feasible = true;                  // parameters and cache fit
-  double tokens_per_second = 0;          // at the last rung
+  std::string shortfall;                 // where they don't: what is missing, and how many shards would do
+  double tokens_per_second = 0;          // at the last rung; 0 where the step is not feasible
 };
 
 // `useful` gives R0 its operations: the source model's graph; null: `graph` itself.
+// Refuses: unknown chip (TF1701), sizes that the shards don't divide (TF1702), a workload out of range (TF1703), a
+// dtype that the chip has no way to multiply (TF1704), a phase that the graph does not have (TF1705), a number that
+// the chip file lacks (TF1706), counts beyond int64 (TF1707).
 absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const std::string& chip,
                                  const Workload& workload);
 

@@ -1,0 +1,324 @@
+#include "cost/score.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/diagnostic.h"
+#include "base/status_macros.h"
+#include "cost/chip.h"
+#include "cost/counts.h"
+#include "cost/exact.h"
+#include "cost/shape.h"
+#include "cost/units.h"
+
+namespace twinforge {
+namespace {
+
+constexpr int kRungs = 4;
+constexpr absl::string_view kRungNames[kRungs] = {"peak", "dtype", "shape", "memory"};
+using Times = std::array<double, kRungs>;  // seconds of one op at each rung, never decreasing
+
+absl::Status Overflow(absl::string_view place) {
+  return Error(1707, place, "counts of this step exceed 64 bits", "is batch or context mistyped?");
+}
+
+absl::Status CheckFacts(const ChipFacts& chip) {
+  const auto need = [&](bool known, absl::string_view what) -> absl::Status {
+    return known ? absl::OkStatus() : Error(1706, chip.summary.id, absl::StrCat("no source gives its ", what));
+  };
+  const ShapeRule& shape = chip.shape;
+  const bool systolic = shape.edge > 0 && shape.units > 0 && shape.sublanes > 0;
+  const bool tensor_core = shape.tile_m > 0 && shape.tile_n > 0 && shape.tile_k_bits > 0;
+  TWIN_RETURN_IF_ERROR(need(chip.best_rate.known(), "peak"));
+  TWIN_RETURN_IF_ERROR(need(chip.memory_bandwidth.known(), "memory bandwidth"));
+  TWIN_RETURN_IF_ERROR(need(chip.memory_bytes > 0, "memory size"));
+  return need(systolic || tensor_core, "matrix unit's shape");
+}
+
+// Bytes of an array in the chip's memory: a TPU's tiles pad, a GPU's memory is linear.
+Exact MemoryBytes(const ChipFacts& chip, const StoredArray& array) {
+  return chip.is_tpu() ? PaddedBytes(array.dtype, array.shape) : CompactBytes(array.dtype, array.shape);
+}
+
+Exact MemoryBytes(const ChipFacts& chip, const std::vector<StoredArray>& arrays) {
+  Exact sum;
+  for (const StoredArray& array : arrays) sum += MemoryBytes(chip, array);
+  return sum;
+}
+
+Exact CompactBytes(const std::vector<StoredArray>& arrays) {
+  Exact sum;
+  for (const StoredArray& array : arrays) sum += CompactBytes(array.dtype, array.shape);
+  return sum;
+}
+
+struct Residents {
+  Exact parameters;  // of one device
+  Exact cache;
+  // Everything stays on chip between steps, and nothing need cross the memory bus.
+  bool on_chip(const ChipFacts& chip) const {
+    const Exact all = parameters + cache;
+    return all.ok() && all.value() <= chip.on_chip_bytes;
+  }
+};
+
+Residents ResidentsOf(const ChipFacts& chip, const StepCount& step) {
+  Residents residents;
+  for (const NodeCount& node : step.nodes) {
+    residents.parameters += MemoryBytes(chip, node.kept);
+    residents.cache += MemoryBytes(chip, node.cache_kept);
+  }
+  return residents;
+}
+
+// What a node makes of the chip's matrix and vector units.
+struct Compute {
+  Exact useful;            // multiply-adds, all devices
+  Exact issued;            // of one device
+  Exact tile;
+  Exact converted;         // elements
+  Seconds dtype;           // useful work at legal rates, shared by all devices
+  Seconds shape;           // one device's work, idle places included
+  std::string modes;
+};
+
+void NoteMode(const Product& product, const MatmulMode& mode, std::string& modes) {
+  std::string text = mode.dtype;
+  if (mode.converts_left) absl::StrAppend(&text, " from ", Name(product.left));
+  if (mode.converts_right && !(mode.converts_left && product.left == product.right)) {
+    absl::StrAppend(&text, mode.converts_left ? " and " : " from ", Name(product.right));
+  }
+  if (modes.find(text) == std::string::npos) absl::StrAppend(&modes, modes.empty() ? "" : ", ", text);
+}
+
+absl::StatusOr<Compute> ComputeOf(const ChipFacts& chip, const NodeCount& node, int64_t shards) {
+  Compute compute;
+  for (const Product& product : node.products) {
+    TWIN_ASSIGN_OR_RETURN(const MatmulMode* mode, FindMode(chip, product.left, product.right));
+    const Exact tile = TileMacs(product, chip.shape);
+    compute.useful += product.useful;
+    compute.issued += Macs(product);
+    compute.tile += tile;
+    if (mode->converts_left) compute.converted += Exact(product.m) * product.k * product.count;
+    if (mode->converts_right) compute.converted += Exact(product.k) * product.n * product.count;
+    const double share = static_cast<double>(product.useful.value()) / static_cast<double>(shards);
+    compute.dtype = compute.dtype + Flops(2 * share) / mode->rate;
+    compute.shape = compute.shape + Flops(2 * static_cast<double>(tile.value())) / mode->rate;
+    NoteMode(product, *mode, compute.modes);
+  }
+  return compute;
+}
+
+// Operands and results that are larger than all on-chip memory: what exceeds it must leave and come back.
+Exact Spilled(const ChipFacts& chip, Exact bytes) {
+  return bytes.ok() && bytes.value() <= chip.on_chip_bytes ? Exact(0) : bytes + Exact(-chip.on_chip_bytes);
+}
+
+Exact Traffic(const ChipFacts& chip, const StepCount& step, const Graph& graph, const NodeCount& node,
+              bool resident) {
+  Exact bytes = Spilled(chip, node.result_bytes);
+  for (NodeId operand : graph.nodes()[node.node].operands) bytes += Spilled(chip, step.nodes[operand].result_bytes);
+  if (resident) return bytes;
+  return bytes + MemoryBytes(chip, node.weights) + MemoryBytes(chip, node.cache_read) + node.cache_written +
+         node.rows_read;
+}
+
+struct Scored {
+  OpCount op;
+  Times times;
+};
+
+class Scorer {
+ public:
+  Scorer(const ChipFacts& chip, const Graph& graph, const StepCount& step, int64_t shards)
+      : chip_(chip), graph_(graph), step_(step), shards_(shards), residents_(ResidentsOf(chip, step)) {}
+
+  const Residents& residents() const { return residents_; }
+
+  // `useful`: multiply-adds of the source's node, or nullopt where this graph is its own source.
+  absl::StatusOr<Scored> Op(const NodeCount& node, std::optional<Exact> useful) const;
+
+  double PeakSeconds(Exact useful) const {
+    return (Flops(2 * static_cast<double>(useful.value()) / static_cast<double>(shards_)) / chip_.best_rate).value();
+  }
+
+ private:
+  const ChipFacts& chip_;
+  const Graph& graph_;
+  const StepCount& step_;
+  const int64_t shards_;
+  const Residents residents_;
+};
+
+absl::StatusOr<Scored> Scorer::Op(const NodeCount& node, std::optional<Exact> source) const {
+  const Node& of = graph_.nodes()[node.node];
+  absl::StatusOr<Compute> found = ComputeOf(chip_, node, shards_);
+  if (!found.ok()) return WithPlace(found.status(), absl::StrCat(of.path, ": "));
+  const Compute& compute = *found;
+  const Exact useful = source.value_or(compute.useful);
+  Exact activations = node.result_bytes;
+  for (NodeId operand : of.operands) activations += step_.nodes[operand].result_bytes;
+  const Exact memory = Traffic(chip_, step_, graph_, node, residents_.on_chip(chip_));
+  const Exact weights = CompactBytes(node.weights) + node.rows_read;
+  const Exact cache = CompactBytes(node.cache_read) + node.cache_written;
+  const Exact devices = shards_;
+  const Exact counts[] = {Exact(2) * useful,  Exact(2) * compute.issued * devices, weights * devices,
+                          cache * devices,    activations * devices,               Exact(2) * compute.tile * devices,
+                          memory * devices,   compute.converted};
+  for (const Exact& count : counts) {
+    if (!count.ok()) return Overflow(of.path);
+  }
+  Scored scored;
+  scored.op = {.path = of.path, .op = std::string(Info(of.op).name.data(), Info(of.op).name.size()),
+               .useful_flops = counts[0].value(), .issued_flops = counts[1].value(),
+               .weight_bytes = counts[2].value(), .cache_bytes = counts[3].value(),
+               .activation_bytes = counts[4].value(), .tile_flops = counts[5].value(),
+               .memory_bytes = counts[6].value(),
+               .note = absl::StrCat(compute.modes, compute.modes.empty() || node.note.empty() ? "" : "; ", node.note)};
+  // Each rung adds a constraint to the ones before it, so its time is never less.
+  Seconds converting;
+  if (compute.converted.value() > 0 && chip_.vector_rate.known()) {
+    converting = Flops(static_cast<double>(compute.converted.value())) / chip_.vector_rate;
+  }
+  scored.times[0] = PeakSeconds(useful);
+  scored.times[1] = std::max({scored.times[0], compute.dtype.value(), converting.value()});
+  scored.times[2] = std::max(scored.times[1], compute.shape.value());
+  scored.times[3] = std::max(
+      scored.times[2], (Bytes(static_cast<double>(memory.value())) / chip_.memory_bandwidth).value());
+  return scored;
+}
+
+// Rounds all times down to multiples of one power of two, so coarse that no sum of them needs more than 52 bits:
+// sums and differences of the ladder are then exact in any order. The relative loss is below 2^-50 of the step.
+void Quantise(std::vector<Times>& times) {
+  double sum = 0;
+  for (const Times& op : times) sum += op[kRungs - 1];
+  int exponent = 0;
+  std::frexp(sum, &exponent);
+  const int quantum = exponent + 1 - 52;
+  for (Times& op : times) {
+    for (double& time : op) time = std::ldexp(std::floor(std::ldexp(time, -quantum)), quantum);
+  }
+}
+
+void FillLadder(std::vector<Times> times, Score& score) {
+  Quantise(times);
+  score.attribution.reserve(times.size());
+  for (int rung = 0; rung < kRungs; ++rung) {
+    RungRow row{.rung = absl::StrCat("R", rung), .name = std::string(kRungNames[rung].data(), kRungNames[rung].size())};
+    for (const Times& op : times) row.seconds += op[rung];
+    score.ladder.push_back(std::move(row));
+  }
+  for (const Times& op : times) {
+    std::vector<double> steps = {op[0]};
+    for (int rung = 1; rung < kRungs; ++rung) steps.push_back(op[rung] - op[rung - 1]);
+    score.attribution.push_back(std::move(steps));
+  }
+}
+
+Exact Useful(const NodeCount& node) {
+  Exact sum;
+  for (const Product& product : node.products) sum += product.useful;
+  return sum;
+}
+
+// The smallest power of two of shards at which the step fits; 0 where none up to 4,096 does.
+int64_t ShardsThatFit(const ChipFacts& chip, const Graph& graph, Workload workload) {
+  for (workload.shards = 1; workload.shards <= 4096; workload.shards *= 2) {
+    const absl::StatusOr<StepCount> step = CountStep(graph, workload);
+    if (!step.ok()) continue;
+    const Residents residents = ResidentsOf(chip, *step);
+    const Exact all = residents.parameters + residents.cache;
+    if (all.ok() && all.value() <= chip.memory_bytes) return workload.shards;
+  }
+  return 0;
+}
+
+void FillMemory(const ChipFacts& chip, const Graph& graph, const Residents& residents, Score& score) {
+  score.parameter_bytes = residents.parameters.value();
+  score.cache_bytes = residents.cache.value();
+  score.memory_bytes = chip.memory_bytes;
+  const int64_t needed = (residents.parameters + residents.cache).value();
+  score.feasible = needed <= chip.memory_bytes;
+  if (score.feasible) return;
+  const int64_t shards = ShardsThatFit(chip, graph, score.workload);
+  score.shortfall = absl::StrFormat(
+      "needs %.1f GB of a device's %.1f GB; %s", static_cast<double>(needed) / 1e9,
+      static_cast<double>(chip.memory_bytes) / 1e9,
+      shards > 0 ? absl::StrCat(shards, " shards would do") : std::string("no power of two of shards would do"));
+}
+
+double Tokens(const Workload& workload) {
+  const double batch = static_cast<double>(workload.batch);
+  return workload.phase == Phase::kDecode ? batch : batch * static_cast<double>(workload.context);
+}
+
+// Source nodes that the twin no longer has still count at every rung: their work is useful work.
+absl::Status AddLostNodes(const Graph& twin, const Graph& source, const StepCount& step, const Scorer& scorer,
+                          std::vector<Scored>& scored) {
+  for (const NodeCount& node : step.nodes) {
+    const Node& of = source.nodes()[node.node];
+    if (node.products.empty() || twin.FindNode(of.path) != nullptr) continue;
+    const Exact flops = Exact(2) * Useful(node);
+    if (!flops.ok()) return Overflow(of.path);
+    Scored lost;
+    lost.op.path = of.path;
+    lost.op.op = std::string(Info(of.op).name.data(), Info(of.op).name.size());
+    lost.op.useful_flops = flops.value();
+    lost.op.note = "only in the source";
+    lost.times.fill(scorer.PeakSeconds(Useful(node)));
+    scored.push_back(std::move(lost));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const std::string& chip,
+                                 const Workload& workload) {
+  TWIN_ASSIGN_OR_RETURN(const ChipFacts* facts, FindChipFacts(chip));
+  TWIN_RETURN_IF_ERROR(CheckFacts(*facts));
+  TWIN_ASSIGN_OR_RETURN(const StepCount step, CountStep(graph, workload));
+  StepCount source;
+  if (useful != nullptr) {
+    Workload whole = workload;
+    whole.shards = 1;  // useful work does not depend on shards, and the source need not divide
+    TWIN_ASSIGN_OR_RETURN(source, CountStep(*useful, whole));
+  }
+  const Scorer scorer(*facts, graph, step, workload.shards);
+  const Residents& residents = scorer.residents();
+  if (!(residents.parameters + residents.cache).ok()) return Overflow(graph.name());
+  std::vector<Scored> scored;
+  scored.reserve(step.nodes.size());
+  for (const NodeCount& node : step.nodes) {
+    std::optional<Exact> flops;
+    if (useful != nullptr) {
+      const Node* same = useful->FindNode(graph.nodes()[node.node].path);
+      flops = same == nullptr ? Exact(0) : Useful(source.nodes[same->id]);
+    }
+    TWIN_ASSIGN_OR_RETURN(Scored op, scorer.Op(node, flops));
+    scored.push_back(std::move(op));
+  }
+  if (useful != nullptr) TWIN_RETURN_IF_ERROR(AddLostNodes(graph, *useful, source, scorer, scored));
+
+  Score score{.chip = facts->summary.id, .workload = workload};
+  std::vector<Times> times;
+  times.reserve(scored.size());
+  score.ops.reserve(scored.size());
+  for (Scored& op : scored) {
+    times.push_back(op.times);
+    score.ops.push_back(std::move(op.op));
+  }
+  FillLadder(std::move(times), score);
+  FillMemory(*facts, graph, residents, score);
+  const double seconds = score.ladder.back().seconds;
+  if (score.feasible && seconds > 0) score.tokens_per_second = Tokens(workload) / seconds;
+  return score;
+}
+
+}  // namespace twinforge
