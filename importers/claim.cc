@@ -1,0 +1,196 @@
+#include "importers/claim.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "re2/re2.h"
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+#include "base/status_macros.h"
+#include "weights/build.h"
+
+namespace twinforge {
+namespace {
+
+std::string Place(const Checkpoint& checkpoint, const StoredTensor& tensor) {
+  return checkpoint.files()[tensor.file].name;
+}
+
+bool IsReadable(DType dtype) {
+  return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// Whether two stored tensors hold the same bytes, compared in blocks.
+absl::StatusOr<bool> SameBytes(const Checkpoint& checkpoint, const StoredTensor& a, const StoredTensor& b) {
+  if (a.dtype != b.dtype || a.shape != b.shape) return false;
+  constexpr int64_t kBlock = 1 << 20;
+  const WeightPtr x = Source(a.name, a.dtype, a.shape);
+  const WeightPtr y = Source(b.name, b.dtype, b.shape);
+  const int64_t width = ElementBytes(a.dtype);
+  std::vector<std::byte> left(kBlock * width), right(kBlock * width);
+  for (int64_t first = 0; first < x->element_count(); first += kBlock) {
+    const int64_t count = std::min(kBlock, x->element_count() - first);
+    TWIN_RETURN_IF_ERROR(checkpoint.ReadElements(*x, first, count, left.data()));
+    TWIN_RETURN_IF_ERROR(checkpoint.ReadElements(*y, first, count, right.data()));
+    if (std::memcmp(left.data(), right.data(), count * width) != 0) return false;
+  }
+  return true;
+}
+
+class Claimer {
+ public:
+  Claimer(const Layout& layout, const Checkpoint& checkpoint, const std::set<std::string>& tied,
+          std::map<std::string, ParamType>& types)
+      : layout_(layout), checkpoint_(checkpoint), tied_(tied), types_(types) {}
+
+  absl::StatusOr<Claim> Run() {
+    for (const LayoutTensor& tensor : layout_.tensors) TWIN_RETURN_IF_ERROR(Take(tensor));
+    TWIN_RETURN_IF_ERROR(CheckNoneMissing());
+    for (const Tie& tie : layout_.ties) TWIN_RETURN_IF_ERROR(CheckTie(tie));
+    TWIN_RETURN_IF_ERROR(ListSources());
+    int64_t most = -1;
+    for (const auto& [dtype, bytes] : bytes_) {
+      if (bytes > most) claim_.dtype = dtype;
+      most = std::max(most, bytes);
+    }
+    return std::move(claim_);
+  }
+
+ private:
+  absl::Status Take(const LayoutTensor& tensor) {
+    const StoredTensor* stored = checkpoint_.Find(tensor.name);
+    const bool is_tied = tensor.parts.size() == 1 && tied_.contains(tensor.parts[0].role);
+    if (stored == nullptr) {
+      if (!is_tied) missing_.push_back(&tensor);
+      return absl::OkStatus();
+    }
+    const std::string place = Place(checkpoint_, *stored);
+    TWIN_ASSIGN_OR_RETURN(const Shape shape, StoredShape(tensor, types_));
+    if (shape != stored->shape) {
+      return Error(1411, place, absl::StrCat("tensor \"", tensor.name, "\" is ", ShapeText(stored->shape),
+                                             ", config.json makes it ", ShapeText(shape)),
+                   "the config may belong to another model");
+    }
+    if (!IsReadable(stored->dtype)) {
+      return Error(1412, place, absl::StrCat("tensor \"", tensor.name, "\" is stored as ", Name(stored->dtype)),
+                   "convert the checkpoint to bf16 first");
+    }
+    if (is_tied) {
+      copies_[tensor.parts[0].role] = stored;
+      return absl::OkStatus();
+    }
+    for (const LayoutPart& part : tensor.parts) {
+      ParamType& type = types_.at(part.role);
+      const auto [first, is_first] = holder_.emplace(part.role, stored);
+      if (!is_first && first->second->dtype != stored->dtype) {
+        return Error(1412, place, absl::StrCat("tensor \"", tensor.name, "\" is ", Name(stored->dtype), ", \"",
+                                               first->second->name, "\" of the same stack ",
+                                               Name(first->second->dtype)));
+      }
+      type.dtype = stored->dtype;
+    }
+    bytes_[stored->dtype] += stored->bytes;
+    claim_.stored.emplace(tensor.name, Source(stored->name, stored->dtype, stored->shape));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckNoneMissing() const {
+    if (missing_.empty()) return absl::OkStatus();
+    const LayoutTensor& first = *missing_[0];
+    std::string hint = "a shard may be absent, or the config may belong to another model";
+    for (const Tie& tie : layout_.ties) {
+      if (first.parts[0].role != tie.role) continue;
+      hint = absl::StrCat("if the model ties it, config.json must say \"", tie.key, "\": true");
+    }
+    const size_t others = missing_.size() - 1;
+    return Error(1409, checkpoint_.root(),
+                 absl::StrCat("tensor \"", first.name, "\"",
+                              others == 0 ? std::string(" is") : absl::StrCat(" and ", others, " others are"), " missing"),
+                 hint);
+  }
+
+  // A tied role takes its partner's dtype; where it is stored too, it must be a copy.
+  absl::Status CheckTie(const Tie& tie) {
+    if (!tied_.contains(tie.role)) return absl::OkStatus();
+    types_.at(tie.role).dtype = types_.at(tie.to).dtype;
+    const auto copy = copies_.find(tie.role);
+    if (copy == copies_.end()) return absl::OkStatus();
+    const StoredTensor& partner = *holder_.at(tie.to);
+    TWIN_ASSIGN_OR_RETURN(const bool same, SameBytes(checkpoint_, *copy->second, partner));
+    if (same) return absl::OkStatus();
+    return Error(1413, Place(checkpoint_, *copy->second),
+                 absl::StrCat("tensor \"", copy->second->name, "\" differs from \"", partner.name,
+                              "\", to which config.json ties it"),
+                 absl::StrCat("set ", tie.key, " to false if both are meant"));
+  }
+
+  absl::Status ListSources() {
+    std::vector<std::pair<std::unique_ptr<RE2>, absl::string_view>> ignored;
+    for (const IgnoredTensor& rule : layout_.ignored) {
+      ignored.emplace_back(std::make_unique<RE2>(rule.pattern), rule.reason);
+    }
+    std::map<std::string, std::string> copy_of;
+    for (const Tie& tie : layout_.ties) {
+      const auto copy = copies_.find(tie.role);
+      if (copy != copies_.end()) copy_of[copy->second->name] = absl::StrCat("a copy of ", holder_.at(tie.to)->name);
+    }
+    const StoredTensor* unknown = nullptr;
+    int64_t unknowns = 0;
+    for (const StoredTensor& tensor : checkpoint_.tensors()) {
+      SourceTensor& source = claim_.sources.emplace_back();
+      source.name = tensor.name;
+      source.file = Place(checkpoint_, tensor);
+      const auto claimed = claim_.stored.find(tensor.name);
+      source.source =
+          claimed != claim_.stored.end() ? claimed->second : Source(tensor.name, tensor.dtype, tensor.shape);
+      if (claimed != claim_.stored.end()) continue;
+      if (const auto copy = copy_of.find(tensor.name); copy != copy_of.end()) source.ignored = copy->second;
+      for (const auto& [pattern, reason] : ignored) {
+        if (source.ignored.empty() && RE2::FullMatch(tensor.name, *pattern)) source.ignored = std::string(reason);
+      }
+      if (source.ignored.empty() && unknowns++ == 0) unknown = &tensor;
+    }
+    if (unknown == nullptr) return absl::OkStatus();
+    const std::string others = unknowns == 1 ? "" : absl::StrCat(" and ", unknowns - 1, " others");
+    return Error(1410, Place(checkpoint_, *unknown),
+                 absl::StrCat("tensor \"", unknown->name, "\"", others, ": no role of the model uses ",
+                              unknowns == 1 ? "it" : "them"),
+                 "the checkpoint may be of another family, an adapter, or hold a part that is not supported");
+  }
+
+  const Layout& layout_;
+  const Checkpoint& checkpoint_;
+  const std::set<std::string>& tied_;
+  std::map<std::string, ParamType>& types_;
+  Claim claim_;
+  std::vector<const LayoutTensor*> missing_;
+  std::map<std::string, const StoredTensor*> copies_;                    // stored tensors of tied roles
+  absl::flat_hash_map<std::string, const StoredTensor*> holder_;         // role -> first tensor that holds it
+  std::map<DType, int64_t> bytes_;
+};
+
+}  // namespace
+
+size_t ChooseLayout(const std::vector<CompiledLayout>& layouts, const Checkpoint& checkpoint) {
+  size_t best = 0;
+  int64_t fewest = -1;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    int64_t missing = 0;
+    for (const LayoutTensor& tensor : layouts[i].layout.tensors) missing += checkpoint.Find(tensor.name) == nullptr;
+    if (fewest >= 0 && missing >= fewest) continue;
+    best = i;
+    fewest = missing;
+  }
+  return best;
+}
+
+absl::StatusOr<Claim> ClaimTensors(const Layout& layout, const Checkpoint& checkpoint,
+                                   const std::set<std::string>& tied, std::map<std::string, ParamType>& types) {
+  return Claimer(layout, checkpoint, tied, types).Run();
+}
+
+}  // namespace twinforge

@@ -1,0 +1,57 @@
+// Reads a config.json by a family's declarations: numbers, conditions and lists, with diagnostics that
+// name the key.
+//
+// A key that is absent means the class's default, which the family file states; nothing is guessed. A key of
+// the wrong kind ("hidden_size": "big") is an error (TF1406), never a default.
+#ifndef TWINFORGE_IMPORTERS_CONFIG_VIEW_H_
+#define TWINFORGE_IMPORTERS_CONFIG_VIEW_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/json.h"
+#include "importers/family.pb.h"
+
+namespace twinforge {
+
+// Keys are dotted paths throughout. Pointers into `config` live as long as it does.
+class ConfigView {
+ public:
+  // `config` must outlive the view. `place` names it in diagnostics.
+  ConfigView(const JsonValue& config, std::string place);
+
+  const std::string& place() const { return place_; }
+  const JsonValue& json() const { return config_; }
+  // The value, or nullptr where it is absent or null.
+  const JsonValue* Find(absl::string_view key) const;
+  // The first of `keys` that is present and not null, or "".
+  std::string FirstKey(const google::protobuf::RepeatedPtrField<std::string>& keys) const;
+
+  absl::StatusOr<double> Get(const Number& number) const;
+  // The same, where a whole number is needed.
+  absl::StatusOr<int64_t> GetWhole(const Number& number) const;
+  absl::StatusOr<double> GetNumber(absl::string_view key, double absent) const;
+  absl::StatusOr<std::string> GetString(absl::string_view key, absl::string_view absent) const;
+  absl::StatusOr<std::vector<double>> GetNumbers(absl::string_view key) const;  // a list; empty if absent
+  absl::StatusOr<std::vector<std::string>> GetWords(absl::string_view key) const;
+
+  // What config.json names in `architectures`; else `absent`.
+  absl::StatusOr<std::string> Architecture(absl::string_view absent) const;
+  // `architecture` is the one that is meant.
+  bool Holds(const Condition& condition, absl::string_view architecture) const;
+
+  // For each of `layers` layers, whether it is in the set.
+  absl::StatusOr<std::vector<bool>> Layers(const LayerSet& set, int64_t layers) const;
+
+  absl::Status WrongKind(absl::string_view key, absl::string_view wanted) const;
+
+ private:
+  const JsonValue& config_;
+  std::string place_;
+};
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_IMPORTERS_CONFIG_VIEW_H_

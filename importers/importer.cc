@@ -1,0 +1,229 @@
+#include "importers/importer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "re2/re2.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "importers/blueprint.h"
+#include "importers/build_graph.h"
+#include "importers/checkpoint.h"
+#include "importers/claim.h"
+#include "importers/compile_layout.h"
+#include "importers/config_view.h"
+#include "importers/family.h"
+#include "weights/build.h"
+
+namespace twinforge {
+namespace {
+
+namespace fs = std::filesystem;
+
+// ---- the part that opening a checkpoint and reading a config alone share
+
+struct Prepared {
+  const FamilySpec* family = nullptr;
+  Model model;                  // family, model_type and config
+  Blueprint plan;
+  std::optional<DType> dtype;   // that the config states
+};
+
+absl::StatusOr<const FamilySpec*> FamilyOf(const ConfigView& config, std::string& model_type) {
+  if (config.json().kind() != JsonValue::Kind::kObject) {
+    return Error(1402, config.place(), "the config is not an object");
+  }
+  TWIN_ASSIGN_OR_RETURN(model_type, config.GetString("model_type", ""));
+  const std::vector<std::string> known = SupportedModelTypes();
+  if (model_type.empty()) {
+    return Error(1402, config.place(), "\"model_type\" is missing",
+                 absl::StrCat("add it: one of ", known.front(), " ... ", known.back()));
+  }
+  const FamilySpec* family = FindFamily(model_type);
+  if (family != nullptr) return family;
+  const std::string near = Nearest(model_type, known);
+  return Error(1403, config.place(), absl::StrCat("model_type \"", model_type, "\" is not known"),
+               near.empty() ? "docs/families.md lists those that are" : absl::StrCat("did you mean ", near, "?"));
+}
+
+absl::StatusOr<std::optional<DType>> DTypeOf(const ConfigView& config) {
+  const char* key = config.Find("dtype") != nullptr ? "dtype" : "torch_dtype";
+  TWIN_ASSIGN_OR_RETURN(std::string word, config.GetString(key, ""));
+  if (word.empty() || word == "auto") return std::optional<DType>();
+  const std::pair<const char*, DType> dtypes[] = {
+      {"bfloat16", DType::kBF16}, {"float16", DType::kF16}, {"float32", DType::kF32}, {"float64", DType::kF64}};
+  for (const auto& [name, dtype] : dtypes) {
+    if (word == name || word == absl::StrCat("torch.", name)) return std::optional<DType>(dtype);
+  }
+  return Error(1407, config.place(), absl::StrCat("dtype \"", word, "\" is not supported"));
+}
+
+absl::StatusOr<Prepared> Prepare(JsonValue json, absl::string_view place) {
+  Prepared prepared;
+  prepared.model.config = std::move(json);
+  const ConfigView config(prepared.model.config, std::string(place));
+  TWIN_ASSIGN_OR_RETURN(prepared.family, FamilyOf(config, prepared.model.model_type));
+  prepared.model.family = prepared.family->name();
+  TWIN_ASSIGN_OR_RETURN(prepared.dtype, DTypeOf(config));
+  TWIN_ASSIGN_OR_RETURN(prepared.plan, MakeBlueprint(*prepared.family, config, prepared.dtype.value_or(DType::kBF16)));
+  return prepared;
+}
+
+// How the quantised checkpoint calls its format, or "" where the config states none.
+std::string QuantisedAs(const ConfigView& config) {
+  if (config.Find("quantization_config") == nullptr) return "";
+  return config.GetString("quantization_config.quant_method", "codes and scales").value_or("codes and scales");
+}
+
+// Whether the config ties `tie`.
+bool Ties(const Tie& tie, const ConfigView& config) {
+  const JsonValue* key = config.Find(tie.key);
+  return key != nullptr && key->kind() == JsonValue::Kind::kBool ? key->as_bool() : tie.implied.value_or(false);
+}
+
+absl::StatusOr<JsonValue> ReadJson(const std::string& path) {
+  TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path));
+  return ParseJson(text, fs::path(path).filename().string());
+}
+
+// The model's layouts, `chosen` first.
+void KeepLayouts(std::vector<CompiledLayout> layouts, size_t chosen, Model& model) {
+  model.layouts.push_back(std::move(layouts[chosen].layout));
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    if (i != chosen) model.layouts.push_back(std::move(layouts[i].layout));
+  }
+}
+
+// ---- a config alone
+
+absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
+  TWIN_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(json), place));
+  Model& model = prepared.model;
+  const ConfigView config(model.config, std::string(place));
+  if (const std::string quantised = QuantisedAs(config); !quantised.empty()) {
+    model.warnings.push_back(absl::StrCat(place, ": the checkpoint is stored as ", quantised,
+                                          "; it is counted in its ", Name(prepared.dtype.value_or(DType::kBF16)),
+                                          " form"));
+  }
+  if (!prepared.dtype) {
+    model.warnings.push_back(absl::StrCat(place, ": no dtype is stated; bf16 is assumed"));
+  }
+  std::vector<CompiledLayout> layouts = CompileLayouts(*prepared.family, config, prepared.plan);
+  const Layout& layout = layouts[0].layout;
+  std::set<std::string> tied;
+  for (const Tie& tie : layout.ties) {
+    if (Ties(tie, config)) tied.insert(tie.role);
+  }
+  std::map<std::string, WeightPtr> stored;
+  for (const LayoutTensor& tensor : layout.tensors) {
+    if (tensor.parts.size() == 1 && tied.contains(tensor.parts[0].role)) continue;
+    TWIN_ASSIGN_OR_RETURN(Shape shape, StoredShape(tensor, prepared.plan.types));
+    const DType dtype = prepared.plan.types.at(tensor.parts[0].role).dtype;
+    stored.emplace(tensor.name, Source(tensor.name, dtype, std::move(shape)));
+  }
+  for (const auto& [name, source] : stored) model.sources.push_back({name, "", source, ""});
+  std::map<std::string, WeightPtr> programs = ProgramsFromFiles(layout, prepared.plan.types, stored);
+  TWIN_ASSIGN_OR_RETURN(model.graph,
+                        BuildGraph(model.family, std::move(prepared.plan), layouts[0], std::move(programs)));
+  KeepLayouts(std::move(layouts), 0, model);
+  return std::move(model);
+}
+
+// ---- a checkpoint
+
+// Files that travel with the weights: tokenizer, templates, licence.
+std::vector<std::string> CompanionsIn(const std::string& root) {
+  static const LazyRE2 pattern = {
+      R"(tokenizer.*\.json|tokenizer\.model.*|.*\.model|.*\.tiktoken|merges\.txt|vocab\..*|special_tokens_map\.json)"
+      R"(|added_tokens\.json|chat_template.*|(LICENSE|LICENCE|NOTICE|USE_POLICY|COPYING).*)"};
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file(error) && RE2::FullMatch(name, *pattern)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::StatusOr<JsonValue> ReadConfigOf(const std::string& root, const std::string& config_path) {
+  const std::string path = config_path.empty() ? absl::StrCat(root, "/config.json") : config_path;
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    return Error(1401, path, "there is no config", "name it with --config if it lies elsewhere");
+  }
+  return ReadJson(path);
+}
+
+void NoteFiles(const Checkpoint& checkpoint, Model& model) {
+  model.root = checkpoint.root();
+  for (const StoredFile& file : checkpoint.files()) {
+    model.files.push_back({file.name, file.identity.size, file.header_sha256});
+  }
+  model.companions = CompanionsIn(model.root);
+  for (const std::string& warning : checkpoint.warnings()) model.warnings.push_back(warning);
+}
+
+}  // namespace
+
+absl::StatusOr<Model> ModelFromConfigText(absl::string_view json, absl::string_view place) {
+  TWIN_ASSIGN_OR_RETURN(JsonValue config, ParseJson(json, place));
+  return FromConfig(std::move(config), place);
+}
+
+absl::StatusOr<Model> ModelFromConfig(const std::string& config_path) {
+  std::error_code error;
+  const bool folder = fs::is_directory(config_path, error);
+  const std::string path = folder ? absl::StrCat(config_path, "/config.json") : config_path;
+  TWIN_ASSIGN_OR_RETURN(JsonValue config, ReadJson(path));
+  return FromConfig(std::move(config), path);
+}
+
+absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& config_path) {
+  TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(path));
+  TWIN_ASSIGN_OR_RETURN(JsonValue json, ReadConfigOf(checkpoint->root(), config_path));
+  TWIN_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(json), "config.json"));
+  Model& model = prepared.model;
+  const ConfigView config(model.config, "config.json");
+  if (const std::string quantised = QuantisedAs(config); !quantised.empty()) {
+    return Error(1408, "config.json", absl::StrCat("this checkpoint is stored as ", quantised, " (quantization_config)"),
+                 "convert it to bf16 first; quantised formats are not supported yet");
+  }
+  std::vector<CompiledLayout> layouts = CompileLayouts(*prepared.family, config, prepared.plan);
+  const size_t chosen = ChooseLayout(layouts, *checkpoint);
+  std::set<std::string> tied;
+  for (const Tie& tie : layouts[chosen].layout.ties) {
+    if (Ties(tie, config)) tied.insert(tie.role);
+  }
+  TWIN_ASSIGN_OR_RETURN(Claim claim, ClaimTensors(layouts[chosen].layout, *checkpoint, tied, prepared.plan.types));
+  if (prepared.dtype && claim.dtype != *prepared.dtype) {
+    return Error(1412, "config.json", absl::StrCat("the config says ", Name(*prepared.dtype), ", the tensors are ",
+                                                   Name(claim.dtype)),
+                 "correct dtype (or torch_dtype) in config.json");
+  }
+  std::map<std::string, WeightPtr> programs =
+      ProgramsFromFiles(layouts[chosen].layout, prepared.plan.types, claim.stored);
+  TWIN_ASSIGN_OR_RETURN(model.graph,
+                        BuildGraph(model.family, std::move(prepared.plan), layouts[chosen], std::move(programs)));
+  model.sources = std::move(claim.sources);
+  KeepLayouts(std::move(layouts), chosen, model);
+  NoteFiles(*checkpoint, model);
+  const std::string generation = absl::StrCat(model.root, "/generation_config.json");
+  std::error_code error;
+  if (fs::exists(generation, error)) {
+    TWIN_ASSIGN_OR_RETURN(model.generation_config, ReadJson(generation));
+  }
+  model.reader = std::move(checkpoint);
+  return std::move(model);
+}
+
+}  // namespace twinforge
