@@ -1,0 +1,148 @@
+#include "exporters/file_system.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+
+namespace twinforge {
+namespace {
+
+// The largest count that one read or write call of Linux moves is 2 GiB minus a page.
+constexpr int64_t kLargestCall = int64_t{1} << 30;
+
+int64_t OrErrno(int64_t result) { return result < 0 ? -errno : result; }
+
+class Discard : public FileSystem {
+ public:
+  int Open(const std::string&, OpenMode) override { return 0; }
+  int Close(int) override { return 0; }
+  int64_t Write(int, const std::byte*, int64_t count, int64_t) override { return count; }
+  int64_t Read(int, std::byte*, int64_t, int64_t) override { return 0; }
+  int Allocate(int, int64_t) override { return 0; }
+  int Truncate(int, int64_t) override { return 0; }
+  int StartWriteback(int, int64_t, int64_t) override { return 0; }
+  int Sync(int) override { return 0; }
+  int Lock(int) override { return 0; }
+  int MakeFolder(const std::string&) override { return 0; }
+  int Rename(const std::string&, const std::string&) override { return 0; }
+  int Remove(const std::string&) override { return 0; }
+  int64_t FreeBytes(const std::string&) override { return std::numeric_limits<int64_t>::max(); }
+};
+
+}  // namespace
+
+int FileSystem::Open(const std::string& path, OpenMode mode) {
+  int flags = O_CLOEXEC;
+  switch (mode) {
+    case OpenMode::kCreate:
+      flags |= O_RDWR | O_CREAT | O_NOFOLLOW;
+      break;
+    case OpenMode::kAppend:
+      flags |= O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW;
+      break;
+    case OpenMode::kFolder:
+      flags |= O_RDONLY | O_DIRECTORY;
+      break;
+  }
+  return static_cast<int>(OrErrno(open(path.c_str(), flags, 0644)));
+}
+
+int FileSystem::Close(int fd) { return static_cast<int>(OrErrno(close(fd))); }
+
+int64_t FileSystem::Write(int fd, const std::byte* data, int64_t count, int64_t offset) {
+  return OrErrno(pwrite(fd, data, std::min(count, kLargestCall), offset));
+}
+
+int64_t FileSystem::Read(int fd, std::byte* data, int64_t count, int64_t offset) {
+  return OrErrno(pread(fd, data, std::min(count, kLargestCall), offset));
+}
+
+int FileSystem::Allocate(int fd, int64_t bytes) {
+  int64_t result = bytes == 0 ? 0 : OrErrno(fallocate(fd, 0, 0, bytes));
+  // Some file systems can't reserve; the length is set all the same, and a full disk shows when written.
+  if (result == -EOPNOTSUPP || result == -ENOSYS) return Truncate(fd, bytes);
+  return static_cast<int>(result);
+}
+
+int FileSystem::Truncate(int fd, int64_t bytes) { return static_cast<int>(OrErrno(ftruncate(fd, bytes))); }
+
+int FileSystem::StartWriteback(int fd, int64_t offset, int64_t count) {
+  return static_cast<int>(OrErrno(sync_file_range(fd, offset, count, SYNC_FILE_RANGE_WRITE)));
+}
+
+int FileSystem::Sync(int fd) { return static_cast<int>(OrErrno(fsync(fd))); }
+
+int FileSystem::Lock(int fd) { return static_cast<int>(OrErrno(flock(fd, LOCK_EX | LOCK_NB))); }
+
+int FileSystem::MakeFolder(const std::string& path) {
+  return static_cast<int>(OrErrno(mkdir(path.c_str(), 0755)));
+}
+
+int FileSystem::Rename(const std::string& from, const std::string& to) {
+  int64_t result = OrErrno(renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE));
+  if (result != -EINVAL && result != -ENOSYS) return static_cast<int>(result);
+  // A file system without the flag: look first. rename() itself replaces only an empty folder.
+  struct stat there;
+  if (lstat(to.c_str(), &there) == 0) return -EEXIST;
+  return static_cast<int>(OrErrno(rename(from.c_str(), to.c_str())));
+}
+
+int FileSystem::Remove(const std::string& path) { return static_cast<int>(OrErrno(unlink(path.c_str()))); }
+
+int64_t FileSystem::FreeBytes(const std::string& path) {
+  struct statvfs info;
+  int64_t result = OrErrno(statvfs(path.c_str(), &info));
+  if (result < 0) return result;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+FileSystem& SystemFiles() {
+  static FileSystem* const files = [] {
+    signal(SIGXFSZ, SIG_IGN);
+    return new FileSystem;
+  }();
+  return *files;
+}
+
+FileSystem& DiscardedFiles() {
+  static Discard* const files = new Discard;
+  return *files;
+}
+
+absl::Status FileError(int64_t error, absl::string_view path, absl::string_view doing) {
+  int number = static_cast<int>(-error);
+  std::string message = absl::StrCat(doing, ": ", strerror(number));
+  switch (number) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return Error(1605, path, message, "make room and run the same command again: what is written stays valid");
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EEXIST:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EINVAL:
+      return Error(1607, path, message, "name a folder where this user may write");
+    default:
+      return Error(1606, path, message, "run the same command again: what is written stays valid");
+  }
+}
+
+}  // namespace twinforge

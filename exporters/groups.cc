@@ -1,0 +1,80 @@
+#include "exporters/groups.h"
+
+#include <algorithm>
+
+#include "weights/dtype.h"
+
+namespace twinforge {
+namespace {
+
+class Cutter {
+ public:
+  Cutter(int32_t file, int64_t tile_bytes, std::vector<Group>& out)
+      : file_(file), tile_bytes_(tile_bytes), out_(out) {}
+
+  void Header(int64_t bytes) {
+    out_.push_back({.file = file_, .place = place_++, .bytes = bytes});
+    offset_ = bytes;
+  }
+
+  void Tensor(int32_t index, const OutputTensor& tensor, const Tiling& tiling) {
+    if (tensor.bytes == 0 || tiling.tiles <= 1) {
+      if (open_ && out_.back().bytes + tensor.bytes > tile_bytes_) open_ = false;
+      // Files in an order of their own (a source's, on the way home) may place a wide type after an odd
+      // number of bytes; readers write elements aligned, so it gets a buffer of its own.
+      if (open_ && out_.back().bytes % ElementBytes(tensor.program->dtype()) != 0) open_ = false;
+      if (!open_) Begin(index, 0);
+      Group& group = out_.back();
+      group.bytes += tensor.bytes;
+      group.last = index + 1;
+      group.last_tile = tiling.tiles;
+      offset_ += tensor.bytes;
+      return;
+    }
+    for (int64_t tile = 0; tile < tiling.tiles; ++tile) {
+      int64_t first;
+      Box box = TileBox(tensor.program, tiling, tile, &first);
+      Begin(index, tile);
+      Group& group = out_.back();
+      group.bytes = *FileBytes(tensor.program->dtype(), ElementCount(box.size));
+      group.last = index + 1;
+      group.last_tile = tile + 1;
+      offset_ += group.bytes;
+    }
+    open_ = false;
+  }
+
+ private:
+  void Begin(int32_t tensor, int64_t tile) {
+    out_.push_back({.file = file_, .place = place_++, .offset = offset_, .first = tensor, .last = tensor,
+                    .first_tile = tile});
+    open_ = true;
+  }
+
+  int32_t file_;
+  int64_t tile_bytes_;
+  std::vector<Group>& out_;
+  int32_t place_ = 0;
+  int64_t offset_ = 0;
+  bool open_ = false;  // the last group has room for another small tensor
+};
+
+}  // namespace
+
+Groups CutFiles(const std::vector<OutputFile>& files, int64_t share, int64_t tile_bytes) {
+  Groups result;
+  result.tilings.resize(files.size());
+  for (size_t f = 0; f < files.size(); ++f) {
+    const OutputFile& file = files[f];
+    Cutter cutter(static_cast<int32_t>(f), tile_bytes, result.groups);
+    cutter.Header(static_cast<int64_t>(file.header.size()));
+    for (size_t t = 0; t < file.tensors.size(); ++t) {
+      Tiling tiling = Cut(file.tensors[t].program, share, tile_bytes);
+      cutter.Tensor(static_cast<int32_t>(t), file.tensors[t], tiling);
+      result.tilings[f].push_back(tiling);
+    }
+  }
+  return result;
+}
+
+}  // namespace twinforge

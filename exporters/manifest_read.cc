@@ -1,0 +1,231 @@
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/diagnostic.h"
+#include "base/file.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "exporters/manifest.h"
+#include "exporters/manifest.pb.h"
+#include "weights/build.h"
+#include "weights/text.h"
+
+namespace twinforge {
+namespace {
+
+constexpr absl::string_view kSealKey = "manifest_sha256: \"";
+constexpr int64_t kLargestManifest = int64_t{1} << 30;
+
+class FirstMistake : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text.empty()) text = absl::StrCat(line + 1, ":", column + 1, ": ", message);
+  }
+  std::string text;
+};
+
+bool IsHash(absl::string_view text) {
+  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+// A file inside the folder: relative, without . or .. and without bytes that a terminal obeys.
+bool IsInside(absl::string_view name) {
+  if (name.empty() || name.size() > 4096) return false;
+  for (char c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == '\\' || c == 0x7f) return false;
+  }
+  for (absl::string_view part : absl::StrSplit(name, '/')) {
+    if (part.empty() || part == "." || part == "..") return false;
+  }
+  return true;
+}
+
+class Reader {
+ public:
+  Reader(absl::string_view text, absl::string_view place) : text_(text), place_(place) {}
+
+  absl::StatusOr<TwinManifest> Run() {
+    TWIN_RETURN_IF_ERROR(CheckSeal());
+    TWIN_RETURN_IF_ERROR(Parse());
+    TWIN_RETURN_IF_ERROR(ReadHead());
+    TWIN_RETURN_IF_ERROR(ReadSource());
+    TWIN_RETURN_IF_ERROR(ReadFiles());
+    TWIN_RETURN_IF_ERROR(ReadTensors());
+    TWIN_RETURN_IF_ERROR(ReadLedger());
+    return std::move(manifest_);
+  }
+
+ private:
+  absl::Status Fail(absl::string_view message) const {
+    return Error(1801, place_, message, "fetch or forge this twin again");
+  }
+
+  absl::Status CheckSeal() {
+    size_t end = text_.size();
+    size_t start = end < 2 ? absl::string_view::npos : text_.rfind('\n', end - 2);
+    start = start == absl::string_view::npos ? 0 : start + 1;
+    absl::string_view last = text_.substr(start);
+    if (!absl::StartsWith(last, kSealKey) || last.size() != kSealKey.size() + 66) {
+      return Fail("it does not end with its own hash");
+    }
+    if (last.substr(kSealKey.size(), 64) != Sha256Hex(text_.substr(0, start))) {
+      return Fail("its bytes are not those that its last line hashes: it was changed or cut");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Parse() {
+    FirstMistake mistake;
+    google::protobuf::TextFormat::Parser parser;
+    parser.RecordErrorsTo(&mistake);
+    if (!parser.ParseFromString(std::string(text_), &proto_)) return Fail(mistake.text);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadHead() {
+    if (proto_.schema() != "twinforge.manifest.v1") return Fail("it is not of schema twinforge.manifest.v1");
+    if (proto_.target() != "hf" && proto_.target() != "twin") return Fail("its target is neither hf nor twin");
+    manifest_.target = proto_.target() == "hf" ? Target::kHf : Target::kTwin;
+    manifest_.tool_version = proto_.tool_version();
+    manifest_.layout = proto_.layout();
+    manifest_.family = proto_.family();
+    manifest_.model_type = proto_.model_type();
+    Provenance& from = manifest_.provenance;
+    from.recipe_name = proto_.recipe_name();
+    from.recipe_text = Joined(proto_.recipe());
+    from.fidelity = proto_.fidelity();
+    from.chip = proto_.chip();
+    from.shards = proto_.shards();
+    from.steps.assign(proto_.steps().begin(), proto_.steps().end());
+    from.scores = Joined(proto_.scores());
+    from.source_graph = Joined(proto_.source_graph());
+    manifest_.graph = Joined(proto_.graph());
+    return absl::OkStatus();
+  }
+
+  template <typename Lines>
+  static std::string Joined(const Lines& lines) {
+    std::string text;
+    for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
+    return text;
+  }
+
+  absl::Status ReadSource() {
+    std::map<std::string, size_t> at;
+    for (const ManifestProto::SourceFile& row : proto_.source_files()) {
+      ManifestSourceFile file{.name = row.name(), .bytes = row.bytes(), .header_sha256 = row.header_sha256()};
+      if (!IsInside(file.name) || !IsHash(file.header_sha256) || file.bytes < 0) {
+        return Fail(absl::StrCat("source file number ", at.size() + 1, " has no possible name, length or hash"));
+      }
+      for (const auto& entry : row.metadata()) file.metadata.emplace_back(entry.key(), entry.value());
+      file.header = row.header();
+      if (!at.emplace(file.name, at.size()).second) return Fail("it names one source file twice");
+      manifest_.source_files.push_back(std::move(file));
+    }
+    std::set<std::string> names;
+    for (const ManifestProto::SourceTensor& row : proto_.source_tensors()) {
+      auto file = at.find(row.file());
+      std::optional<DType> dtype = DTypeFromSafetensors(row.dtype());
+      Shape shape(row.shape().begin(), row.shape().end());
+      std::optional<int64_t> count = CheckedElementCount(shape);
+      if (file == at.end() || !dtype.has_value() || !count.has_value() || !FileBytes(*dtype, *count).has_value() ||
+          !names.insert(row.name()).second) {
+        return Fail(absl::StrCat("the row of source tensor number ", names.size(), " is impossible"));
+      }
+      manifest_.source_files[file->second].tensors.push_back(
+          {row.name(), row.file(), Source(row.name(), *dtype, shape), row.ignored()});
+    }
+    for (const ManifestProto::Text& row : proto_.source_texts()) {
+      if (!IsInside(row.name())) return Fail("a source text has a name outside the folder");
+      manifest_.source_texts.push_back({row.name(), row.content()});
+    }
+    for (const std::string& name : proto_.companions()) {
+      if (!IsInside(name)) return Fail("a companion has a name outside the folder");
+      manifest_.companions.push_back(name);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFiles() {
+    for (const ManifestProto::File& row : proto_.files()) {
+      if (!IsInside(row.name()) || !IsHash(row.sha256()) || row.bytes() < 0 || row.name() == kManifestName ||
+          !files_.insert(row.name()).second) {
+        return Fail(absl::StrCat("the row of file number ", files_.size(), " is impossible"));
+      }
+      manifest_.files.push_back({row.name(), row.bytes(), row.sha256()});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTensors() {
+    std::set<std::string> names;
+    for (const ManifestProto::Tensor& row : proto_.tensors()) {
+      if (!IsHash(row.sha256()) || files_.count(row.file()) == 0 || !names.insert(row.name()).second) {
+        return Fail(absl::StrCat("the row of tensor number ", names.size(), " is impossible"));
+      }
+      absl::StatusOr<WeightPtr> program = ParseWeight(row.program());
+      if (!program.ok()) return WithPlace(program.status(), absl::StrCat(place_, ": ", row.name(), ": "));
+      if (!FileBytes((*program)->dtype(), (*program)->element_count()).has_value()) {
+        return Fail(absl::StrCat(row.name(), " does not fill whole bytes"));
+      }
+      manifest_.tensors.push_back({row.name(), row.file(), row.sha256(), *std::move(program),
+                                   {row.roles().begin(), row.roles().end()}});
+    }
+    std::sort(manifest_.tensors.begin(), manifest_.tensors.end(),
+              [](const ManifestTensor& a, const ManifestTensor& b) { return a.name < b.name; });
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadLedger() {
+    for (const ManifestProto::Row& row : proto_.ledger()) {
+      LedgerRow said{.source = row.source(), .reason = row.reason()};
+      bool known = false;
+      for (Fate fate : {Fate::kMoved, Fate::kRescaled, Fate::kRounded, Fate::kPartial, Fate::kConsumed, Fate::kUnused}) {
+        if (FateName(fate) != row.fate()) continue;
+        said.fate = fate;
+        known = true;
+      }
+      if (!known) return Fail("the ledger has a fate that is none");
+      said.consumers.assign(row.consumers().begin(), row.consumers().end());
+      manifest_.ledger.push_back(std::move(said));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::string_view text_;
+  std::string place_;
+  ManifestProto proto_;
+  TwinManifest manifest_;
+  std::set<std::string> files_;
+};
+
+}  // namespace
+
+const ManifestTensor* TwinManifest::Find(absl::string_view name) const {
+  auto at = std::lower_bound(tensors.begin(), tensors.end(), name,
+                             [](const ManifestTensor& tensor, absl::string_view n) { return tensor.name < n; });
+  return at != tensors.end() && at->name == name ? &*at : nullptr;
+}
+
+absl::StatusOr<TwinManifest> ParseManifest(absl::string_view text, absl::string_view place) {
+  return Reader(text, place).Run();
+}
+
+absl::StatusOr<TwinManifest> ReadManifest(const std::string& folder) {
+  std::string path = absl::StrCat(folder, "/", kManifestName);
+  TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, kLargestManifest));
+  return ParseManifest(text, path);
+}
+
+}  // namespace twinforge

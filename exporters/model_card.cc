@@ -1,0 +1,76 @@
+#include "exporters/model_card.h"
+
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/file.h"
+
+namespace twinforge {
+namespace {
+
+constexpr int64_t kLargestCard = 1 << 20;
+
+// Lines of the front matter of the source's card that begin with one of the kept keys.
+std::string KeptFrontMatter(const std::string& root) {
+  absl::StatusOr<std::string> card = ReadTextFile(absl::StrCat(root, "/README.md"), kLargestCard);
+  if (!card.ok() || !absl::StartsWith(*card, "---\n")) return "";
+  std::string kept;
+  std::vector<absl::string_view> lines = absl::StrSplit(*card, '\n');
+  for (size_t i = 1; i < lines.size() && lines[i] != "---"; ++i) {
+    for (absl::string_view key : {"license:", "license_name:", "license_link:", "base_model:"}) {
+      if (!absl::StartsWith(lines[i], key)) continue;
+      absl::StrAppend(&kept, lines[i], "\n");
+      // A list under the key belongs to it.
+      while (i + 1 < lines.size() && (absl::StartsWith(lines[i + 1], "- ") || absl::StartsWith(lines[i + 1], "  "))) {
+        absl::StrAppend(&kept, lines[++i], "\n");
+      }
+      break;
+    }
+  }
+  return kept;
+}
+
+absl::string_view FidelitySentence(absl::string_view fidelity) {
+  if (fidelity == "MOVED") return "Values only moved: every weight is bit-equal to the source's.";
+  if (fidelity == "REASSOCIATED") return "Equal in real arithmetic; weights may be rescaled or sums reordered.";
+  if (fidelity == "BOUNDED") return "Weights were rounded within a stated bound.";
+  return "Elements were dropped: this twin needs tuning before use.";
+}
+
+}  // namespace
+
+std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenance& provenance) {
+  std::string kept = KeptFrontMatter(model.root);
+  std::string text = absl::StrCat("---\n", kept, "library_name: ",
+                                  plan.target == Target::kHf ? "transformers" : "twinforge",
+                                  "\ntags:\n- twinforge\n---\n\n");
+  absl::StrAppend(&text, "# A TPU twin (", model.model_type, ")\n\n");
+  absl::StrAppend(&text, "Made from its source checkpoint by the recipe `", provenance.recipe_name, "`",
+                  provenance.chip.empty() ? "" : absl::StrCat(" for ", provenance.chip),
+                  provenance.shards > 1 ? absl::StrCat(", ", provenance.shards, " shards") : "", ".\n\n");
+  absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance.fidelity), "\n\n");
+  absl::StrAppend(&text, "| | |\n| --- | --- |\n");
+  absl::StrAppend(&text, "| format | ",
+                  plan.target == Target::kHf ? "the source's own; loads where the source loads"
+                                             : "twin: tensors named by role, as the recipe lays them",
+                  " |\n| tensor bytes | ", plan.bytes_out, " |\n| files | ", plan.files.size(), " |\n");
+  std::map<std::string, int64_t> fates;
+  for (const LedgerRow& row : plan.ledger) ++fates[std::string(FateName(row.fate))];
+  absl::StrAppend(&text, "| source tensors |");
+  for (const auto& [fate, count] : fates) absl::StrAppend(&text, " ", count, " ", fate);
+  absl::StrAppend(&text, " |\n\n");
+  if (!provenance.steps.empty()) {
+    absl::StrAppend(&text, "Steps:\n\n");
+    for (const std::string& step : provenance.steps) absl::StrAppend(&text, "- ", step, "\n");
+    text += "\n";
+  }
+  absl::StrAppend(&text, "`twinforge prove SOURCE TWIN` checks it byte for byte beside its source; `twinforge unforge "
+                         "TWIN --out DIR` writes the source's layout back. `twin.manifest.textproto` says how every "
+                         "tensor was made.\n");
+  return text;
+}
+
+}  // namespace twinforge

@@ -1,0 +1,17 @@
+// README.md of a twin: what it is, how equal it is, how to judge it and how to undo it.
+#ifndef TWINFORGE_EXPORTERS_MODEL_CARD_H_
+#define TWINFORGE_EXPORTERS_MODEL_CARD_H_
+
+#include <string>
+
+#include "exporters/exporter.h"
+
+namespace twinforge {
+
+// No date, path or machine in it: the same forge writes the same card. The licence and base model that the
+// source's own card names are carried forward.
+std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenance& provenance);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_EXPORTERS_MODEL_CARD_H_

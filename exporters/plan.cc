@@ -1,0 +1,249 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/diagnostic.h"
+#include "base/status_macros.h"
+#include "exporters/exporter.h"
+#include "exporters/header.h"
+#include "exporters/plan_parts.h"
+
+namespace twinforge {
+namespace {
+
+struct PlannedTensor {
+  std::string name;
+  WeightPtr program;
+  std::vector<std::string> roles;
+};
+
+// What one target says of the model, before it is cut into files.
+struct Content {
+  std::vector<PlannedTensor> tensors;
+  JsonValue config;              // null: none is written
+  std::string layout;
+  std::vector<std::string> warnings;
+};
+
+absl::StatusOr<Content> ContentOfLayout(const Model& model, const Layout& layout) {
+  TWIN_ASSIGN_OR_RETURN(std::vector<NamedProgram> files, FilesFromGraph(layout, model.graph));
+  Content content;
+  content.layout = layout.name;
+  TWIN_ASSIGN_OR_RETURN(content.config, ConfigFromGraph(layout, model.graph, model.config));
+  std::map<absl::string_view, const LayoutTensor*> by_name;
+  for (const LayoutTensor& tensor : layout.tensors) by_name[tensor.name] = &tensor;
+  for (NamedProgram& file : files) {
+    PlannedTensor tensor{.name = std::move(file.name), .program = std::move(file.program)};
+    auto said = by_name.find(tensor.name);
+    if (said != by_name.end()) {
+      for (const LayoutPart& part : said->second->parts) tensor.roles.push_back(part.role);
+    }
+    content.tensors.push_back(std::move(tensor));
+  }
+  return content;
+}
+
+// The family's first layout that can say the graph; where none can, the reason of the source's own.
+absl::StatusOr<Content> HfContent(const Model& model) {
+  if (model.layouts.empty()) return Error(1601, model.family, "this model has no layout on disk to be written in");
+  absl::Status first;
+  for (const Layout& layout : model.layouts) {
+    absl::StatusOr<Content> content = ContentOfLayout(model, layout);
+    if (content.ok()) return content;
+    if (first.ok()) first = content.status();
+  }
+  return first;
+}
+
+absl::StatusOr<Content> TwinContent(const Model& model) {
+  Content content;
+  for (TwinTensor& tensor : TwinTensors(model.graph)) {
+    content.tensors.push_back({std::move(tensor.name), std::move(tensor.program), std::move(tensor.roles)});
+  }
+  if (model.layouts.empty()) return content;
+  absl::StatusOr<JsonValue> config = ConfigFromGraph(model.layouts[0], model.graph, model.config);
+  if (config.ok()) {
+    content.config = *std::move(config);
+  } else {
+    std::optional<Diagnostic> why = DiagnosticOf(config.status());
+    content.warnings.push_back(absl::StrCat(
+        "config.json is not written, since its keys can't say this twin (",
+        why.has_value() ? why->message : std::string(config.status().message()),
+        "); the graph in the manifest does"));
+  }
+  return content;
+}
+
+// ---- files
+
+std::string FileName(size_t at, size_t count) {
+  if (count == 1) return "model.safetensors";
+  return absl::StrFormat("model-%05d-of-%05d.safetensors", at + 1, count);
+}
+
+HeaderEntry EntryOf(const PlannedTensor& tensor) {
+  return {tensor.name, tensor.program->dtype(), tensor.program->shape(),
+          FileBytes(tensor.program->dtype(), tensor.program->element_count()).value_or(0)};
+}
+
+// Tensors in their order, a new file where the next would pass `limit`, as the Hub's own libraries cut.
+std::vector<std::vector<PlannedTensor>> Shard(std::vector<PlannedTensor> tensors, int64_t limit) {
+  std::vector<std::vector<PlannedTensor>> shards(1);
+  int64_t bytes = 0;
+  for (PlannedTensor& tensor : tensors) {
+    int64_t more = EntryOf(tensor).bytes;
+    if (!shards.back().empty() && bytes + more > limit) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    shards.back().push_back(std::move(tensor));
+  }
+  return shards;
+}
+
+OutputFile MakeFile(std::string name, std::vector<PlannedTensor> tensors, const Metadata& metadata) {
+  OutputFile file{.name = std::move(name)};
+  std::vector<std::pair<HeaderEntry, PlannedTensor>> order;
+  for (PlannedTensor& tensor : tensors) order.emplace_back(EntryOf(tensor), std::move(tensor));
+  std::sort(order.begin(), order.end(),
+            [](const auto& a, const auto& b) { return WrittenBefore(a.first, b.first); });
+  std::vector<HeaderEntry> entries;
+  int64_t offset = 0;
+  for (auto& [entry, tensor] : order) {
+    file.tensors.push_back({std::move(tensor.name), std::move(tensor.program), std::move(tensor.roles), offset,
+                            entry.bytes});
+    offset += entry.bytes;
+    entries.push_back(std::move(entry));
+  }
+  file.header = WriteHeader(entries, metadata);
+  file.bytes = static_cast<int64_t>(file.header.size()) + offset;
+  return file;
+}
+
+// 4- and 6-bit tensors must fill whole bytes.
+absl::Status CheckPacking(const std::vector<PlannedTensor>& tensors) {
+  for (const PlannedTensor& tensor : tensors) {
+    if (FileBytes(tensor.program->dtype(), tensor.program->element_count()).has_value()) continue;
+    return Error(1610, tensor.name,
+                 absl::StrCat(tensor.program->element_count(), " elements of ", Name(tensor.program->dtype()),
+                              " do not fill whole bytes"));
+  }
+  return absl::OkStatus();
+}
+
+// ---- generation_config.json
+
+// Where the vocabulary was padded: its size and how many of it are words.
+const ParamAxis* PaddedVocabulary(const Graph& graph) {
+  for (const auto& [role, param] : graph.params()) {
+    for (const ParamAxis& axis : param.type.axes) {
+      if (axis.name == "vocab" && axis.padded()) return &axis;
+    }
+  }
+  return nullptr;
+}
+
+// A file of its own replaces what a runtime would have derived from config.json, so that is carried over.
+JsonValue DerivedGeneration(const JsonValue& config) {
+  JsonValue made = JsonValue::Object();
+  for (absl::string_view key : {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}) {
+    const JsonValue* value = config.Find(key);
+    if (value != nullptr && !value->is_null()) made.Set(key, *value);
+  }
+  return made;
+}
+
+// generation_config.json with the padded places suppressed, so that generate() never says one.
+JsonValue GenerationConfig(const Model& model) {
+  const ParamAxis* vocab = PaddedVocabulary(model.graph);
+  bool generates = model.graph.FindParam("lm_head") != nullptr || !model.generation_config.is_null();
+  if (vocab == nullptr || !generates) return model.generation_config;
+  JsonValue config = model.generation_config;
+  if (config.is_null()) config = DerivedGeneration(model.config);
+  std::vector<JsonValue> suppressed;
+  std::set<int64_t> there;
+  const JsonValue* before = config.Find("suppress_tokens");
+  if (before != nullptr && before->kind() == JsonValue::Kind::kArray) {
+    suppressed = before->items();
+    for (const JsonValue& token : suppressed) there.insert(token.as_integer());
+  }
+  for (int64_t token = vocab->logical; token < vocab->size; ++token) {
+    if (there.insert(token).second) suppressed.push_back(JsonValue::Integer(token));
+  }
+  config.Set("suppress_tokens", JsonValue::Array(std::move(suppressed)));
+  return config;
+}
+
+void AddSmallFiles(const Model& model, const JsonValue& config, ExportPlan& plan) {
+  auto add = [&](std::string name, std::string content) {
+    plan.small_files.push_back({std::move(name), std::move(content)});
+  };
+  if (!config.is_null()) add("config.json", config.Text() + "\n");
+  JsonValue generation = GenerationConfig(model);
+  if (!generation.is_null()) add("generation_config.json", generation.Text() + "\n");
+  if (plan.files.size() > 1) add("model.safetensors.index.json", IndexText(plan.files));
+  std::set<std::string> written = {"README.md", "twin.manifest.textproto"};
+  for (const SmallFile& file : plan.small_files) written.insert(file.name);
+  for (const OutputFile& file : plan.files) written.insert(file.name);
+  for (const std::string& name : model.companions) {
+    if (written.insert(name).second) plan.companions.push_back(name);
+  }
+}
+
+// ---- ledger
+
+absl::Status CheckLedger(const Model& model, ExportPlan& plan) {
+  std::vector<NamedProgram> programs;
+  for (const OutputFile& file : plan.files) {
+    for (const OutputTensor& tensor : file.tensors) programs.push_back({tensor.name, tensor.program});
+  }
+  std::vector<WeightPtr> sources;
+  for (const SourceTensor& source : model.sources) sources.push_back(source.source);
+  plan.ledger = Invert(programs, sources);
+  int64_t lost = 0;
+  const LedgerRow* first = nullptr;
+  for (size_t i = 0; i < plan.ledger.size(); ++i) {
+    LedgerRow& row = plan.ledger[i];
+    if (!model.sources[i].ignored.empty() && row.fate == Fate::kUnused) row.reason = model.sources[i].ignored;
+    bool named = !model.sources[i].ignored.empty();
+    if (named || (row.fate != Fate::kPartial && row.fate != Fate::kUnused)) continue;
+    if (lost++ == 0) first = &row;
+  }
+  if (lost == 0) return absl::OkStatus();
+  return Error(1603, first->source,
+               absl::StrCat(first->fate == Fate::kUnused ? "nothing in the twin holds it" : first->reason,
+                            lost > 1 ? absl::StrCat("; so it is with ", lost - 1, " more") : ""),
+               "no step of the recipe drops these by name: this is a fault of a step or of the family's description");
+}
+
+}  // namespace
+
+absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& options) {
+  TWIN_ASSIGN_OR_RETURN(Content content,
+                        options.target == Target::kHf ? HfContent(model) : TwinContent(model));
+  TWIN_RETURN_IF_ERROR(CheckPacking(content.tensors));
+  ExportPlan plan;
+  plan.target = options.target;
+  plan.layout = std::move(content.layout);
+  plan.warnings = std::move(content.warnings);
+  std::vector<std::vector<PlannedTensor>> shards =
+      Shard(std::move(content.tensors), std::max<int64_t>(1, options.shard_bytes));
+  Metadata metadata = {{"format", "pt"}, {"twin", "twin.manifest.textproto"}};
+  if (options.target == Target::kTwin) metadata[0].second = "twin";
+  for (size_t i = 0; i < shards.size(); ++i) {
+    plan.files.push_back(MakeFile(FileName(i, shards.size()), std::move(shards[i]), metadata));
+    for (const OutputTensor& tensor : plan.files.back().tensors) plan.bytes_out += tensor.bytes;
+  }
+  AddSmallFiles(model, content.config, plan);
+  TWIN_RETURN_IF_ERROR(CheckLedger(model, plan));
+  TWIN_RETURN_IF_ERROR(PlanMemory(static_cast<int64_t>(model.sources.size()), options, plan));
+  plan.digest = DigestOf(plan, model.files);
+  return plan;
+}
+
+}  // namespace twinforge

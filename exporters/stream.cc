@@ -1,0 +1,340 @@
+#include "exporters/stream.h"
+
+#include <sys/mman.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "exporters/groups.h"
+#include "weights/codec.h"
+
+namespace twinforge {
+namespace {
+
+// Memory straight from the system, given back when dropped: what an allocator keeps for later would count
+// against the budget.
+class Buffer {
+ public:
+  ~Buffer() { Drop(); }
+  Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  int64_t capacity() const { return capacity_; }
+
+  std::byte* Need(int64_t bytes) {
+    if (bytes <= capacity_) return data_;
+    Drop();
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return nullptr;
+    data_ = static_cast<std::byte*>(at);
+    capacity_ = bytes;
+    return data_;
+  }
+
+  void Drop() {
+    if (data_ != nullptr) munmap(data_, capacity_);
+    data_ = nullptr;
+    capacity_ = 0;
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t capacity_ = 0;
+};
+
+struct Worker {
+  Buffer data;      // one group, as it lies in the file
+  Buffer elements;  // one tile of a packed type, unpacked
+  std::unique_ptr<Scratch> scratch = std::make_unique<Scratch>();
+  const OutputTensor* last = nullptr;
+  int64_t peak_scratch = 0;
+};
+
+// Lets the groups of one file through one at a time, in order.
+struct Turnstile {
+  int32_t next = 0;
+};
+
+struct FileState {
+  int fd = -1;
+  bool started = false;
+  int32_t groups = 0;
+  Turnstile tensor_turn;
+  Turnstile file_turn;
+  int32_t done = 0;
+  Sha256 file_hash;
+  Sha256 tensor_hash;
+  FinishedFile finished;
+};
+
+class Stream {
+ public:
+  Stream(const StreamRequest& request, OutputDir& dir, const std::function<void(const Progress&)>& progress)
+      : request_(request), dir_(dir), progress_(progress),
+        cut_(CutFiles(request.files, request.share, request.tile_bytes)), files_(request.files.size()) {}
+
+  absl::StatusOr<StreamResult> Run();
+
+ private:
+  void SkipFinished();
+  void Work();
+  absl::Status Process(const Group& group, Worker& worker);
+  absl::Status Start(const Group& group);
+  absl::StatusOr<const std::byte*> Fill(const Group& group, Worker& worker);
+  absl::Status FillTile(const Group& group, int32_t tensor, int64_t tile, Worker& worker, std::byte* out,
+                        int64_t* bytes);
+  bool FoundWritten(const Group& group, std::byte* data);
+  absl::Status HashInOrder(const Group& group, const std::byte* data);
+  void HashTensors(const Group& group, const std::byte* data);
+  bool Enter(Turnstile& turnstile, const Group& group);
+  void Leave(Turnstile& turnstile);
+  absl::Status Finish(const Group& group);
+  void Report(int64_t bytes);
+  void Fail(const absl::Status& status);
+
+  const StreamRequest& request_;
+  OutputDir& dir_;
+  const std::function<void(const Progress&)>& progress_;
+  Groups cut_;
+  std::vector<FileState> files_;
+  std::atomic<size_t> next_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;  // guards what follows, and every Turnstile
+  std::condition_variable moved_;
+  absl::Status status_;
+  Progress done_;
+  StreamResult result_;
+};
+
+absl::StatusOr<StreamResult> Stream::Run() {
+  for (const OutputFile& file : request_.files) done_.bytes_total += file.bytes;
+  SkipFinished();
+  std::vector<std::thread> threads;
+  for (int i = 1; i < request_.workers; ++i) threads.emplace_back([this] { Work(); });
+  Work();
+  for (std::thread& thread : threads) thread.join();
+  TWIN_RETURN_IF_ERROR(status_);
+  for (FileState& file : files_) result_.files.push_back(std::move(file.finished));
+  return std::move(result_);
+}
+
+// Files that an earlier run finished need no group.
+void Stream::SkipFinished() {
+  std::vector<bool> skip(files_.size());
+  for (size_t f = 0; f < files_.size(); ++f) {
+    const FinishedFile* found = dir_.FindFinished(request_.files[f].name);
+    if (found == nullptr || found->bytes != request_.files[f].bytes ||
+        found->parts.size() != request_.files[f].tensors.size()) {
+      continue;
+    }
+    skip[f] = true;
+    files_[f].finished = *found;
+    result_.bytes_reused += found->bytes;
+    done_.bytes_done += found->bytes;
+  }
+  std::vector<Group>& groups = cut_.groups;
+  groups.erase(std::remove_if(groups.begin(), groups.end(), [&](const Group& g) { return skip[g.file]; }),
+               groups.end());
+  for (const Group& group : groups) ++files_[group.file].groups;
+}
+
+void Stream::Work() {
+  Worker worker;
+  while (!stop_) {
+    size_t at = next_++;
+    if (at >= cut_.groups.size()) break;
+    absl::Status status = Process(cut_.groups[at], worker);
+    if (!status.ok()) Fail(status);
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  result_.peak_scratch_bytes =
+      std::max({result_.peak_scratch_bytes, worker.peak_scratch, worker.scratch->high_water()});
+}
+
+absl::Status Stream::Process(const Group& group, Worker& worker) {
+  TWIN_RETURN_IF_ERROR(Start(group));
+  TWIN_ASSIGN_OR_RETURN(const std::byte* data, Fill(group, worker));
+  TWIN_RETURN_IF_ERROR(HashInOrder(group, data));
+  Report(group.bytes);
+  return Finish(group);
+}
+
+absl::Status Stream::Start(const Group& group) {
+  const OutputFile& file = request_.files[group.file];
+  std::lock_guard<std::mutex> lock(mutex_);
+  FileState& state = files_[group.file];
+  if (state.started) return absl::OkStatus();
+  TWIN_ASSIGN_OR_RETURN(state.fd, dir_.StartFile(file.name, file.bytes));
+  state.started = true;
+  return absl::OkStatus();
+}
+
+// The group's bytes, on disk and in memory: found there, or made and written.
+absl::StatusOr<const std::byte*> Stream::Fill(const Group& group, Worker& worker) {
+  const OutputFile& file = request_.files[group.file];
+  const std::byte* data = reinterpret_cast<const std::byte*>(file.header.data());
+  if (group.place > 0) {
+    const OutputTensor* tensor = &file.tensors[group.first];
+    // A scratch keeps its largest buffers; those of another tensor may not be those of this one.
+    if (tensor != worker.last && worker.scratch->high_water() > 0) {
+      worker.peak_scratch = std::max(worker.peak_scratch, worker.scratch->high_water());
+      worker.scratch = std::make_unique<Scratch>();
+    }
+    if (tensor != worker.last) worker.elements.Drop();
+    worker.last = tensor;
+    // Beyond the common size, memory goes back before the next tensor asks for its own.
+    if (worker.data.capacity() > std::max(group.bytes, request_.tile_bytes)) worker.data.Drop();
+    std::byte* room = worker.data.Need(std::max(group.bytes, std::min(request_.tile_bytes, request_.share)));
+    if (room == nullptr) return Error(1605, file.name, "the system has no memory left", "lower --memory or --threads");
+    if (FoundWritten(group, room)) return room;
+    std::byte* at = room;
+    for (int32_t t = group.first; t < group.last; ++t) {
+      bool alone = group.last - group.first == 1;
+      int64_t begin = alone ? group.first_tile : 0;
+      int64_t end = alone ? group.last_tile : cut_.tilings[group.file][t].tiles;
+      for (int64_t tile = begin; tile < end; ++tile) {
+        int64_t bytes = 0;
+        TWIN_RETURN_IF_ERROR(FillTile(group, t, tile, worker, at, &bytes));
+        at += bytes;
+      }
+    }
+    data = room;
+  }
+  FileState& state = files_[group.file];
+  TWIN_RETURN_IF_ERROR(dir_.WriteAt(state.fd, file.name, group.offset, data, group.bytes));
+  TWIN_RETURN_IF_ERROR(
+      dir_.NoteRange(file.name, group.offset, group.bytes, XXH3_64bits(data, group.bytes)));
+  return data;
+}
+
+absl::Status Stream::FillTile(const Group& group, int32_t index, int64_t tile, Worker& worker, std::byte* out,
+                              int64_t* bytes) {
+  const OutputTensor& tensor = request_.files[group.file].tensors[index];
+  const WeightPtr& program = tensor.program;
+  int64_t first;
+  Box box = TileBox(program, cut_.tilings[group.file][index], tile, &first);
+  int64_t count = ElementCount(box.size);
+  *bytes = *FileBytes(program->dtype(), count);
+  bool packed = PackingGranule(program->dtype()) > 1;
+  std::byte* into = packed ? worker.elements.Need(count) : out;
+  if (into == nullptr) return Error(1605, tensor.name, "the system has no memory left", "lower --memory or --threads");
+  absl::Status read = Read(program, box, request_.reader, into, *worker.scratch, request_.stats);
+  if (!read.ok()) return WithPlace(read, absl::StrCat(tensor.name, ": "));
+  if (packed) Pack(program->dtype(), into, count, out);
+  return absl::OkStatus();
+}
+
+// Whether an earlier run wrote this group, judged by its bytes on disk, which are then in `data`.
+bool Stream::FoundWritten(const Group& group, std::byte* data) {
+  const std::string& name = request_.files[group.file].name;
+  const uint64_t* hash = dir_.FindRange(name, group.offset, group.bytes);
+  if (hash == nullptr || !dir_.ReadBack(files_[group.file].fd, group.offset, data, group.bytes)) return false;
+  if (XXH3_64bits(data, group.bytes) != *hash) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  result_.bytes_reused += group.bytes;
+  return true;
+}
+
+bool Stream::Enter(Turnstile& turnstile, const Group& group) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  moved_.wait(lock, [&] { return stop_ || turnstile.next == group.place; });
+  return !stop_;
+}
+
+void Stream::Leave(Turnstile& turnstile) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++turnstile.next;
+  moved_.notify_all();
+}
+
+// Two turnstiles in a row, so that one worker hashes for the file while the next hashes for its tensor.
+absl::Status Stream::HashInOrder(const Group& group, const std::byte* data) {
+  FileState& state = files_[group.file];
+  if (!Enter(state.tensor_turn, group)) return absl::OkStatus();
+  HashTensors(group, data);
+  Leave(state.tensor_turn);
+  if (!Enter(state.file_turn, group)) return absl::OkStatus();
+  state.file_hash.Add(data, group.bytes);
+  Leave(state.file_turn);
+  return absl::OkStatus();
+}
+
+void Stream::HashTensors(const Group& group, const std::byte* data) {
+  FileState& state = files_[group.file];
+  for (int32_t t = group.first; t < group.last; ++t) {
+    const OutputTensor& tensor = request_.files[group.file].tensors[t];
+    bool alone = group.last - group.first == 1;
+    int64_t bytes = alone ? group.bytes : tensor.bytes;
+    state.tensor_hash.Add(data, bytes);
+    data += bytes;
+    if (!alone || group.last_tile >= cut_.tilings[group.file][t].tiles) {
+      state.finished.parts.push_back(state.tensor_hash.Finish());
+    }
+  }
+}
+
+absl::Status Stream::Finish(const Group& group) {
+  FileState& state = files_[group.file];
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stop_ || ++state.done < state.groups) return absl::OkStatus();
+  }
+  const OutputFile& file = request_.files[group.file];
+  state.finished.bytes = file.bytes;
+  state.finished.sha256 = state.file_hash.Finish();
+  return dir_.FinishFile(state.fd, file.name, state.finished);
+}
+
+void Stream::Report(int64_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  done_.bytes_done += bytes;
+  if (progress_) progress_(done_);
+}
+
+void Stream::Fail(const absl::Status& status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (status_.ok()) status_ = status;
+  stop_ = true;
+  moved_.notify_all();
+}
+
+}  // namespace
+
+absl::StatusOr<StreamResult> StreamFiles(const StreamRequest& request, OutputDir& dir,
+                                         const std::function<void(const Progress&)>& progress) {
+  absl::StatusOr<StreamResult> result = Stream(request, dir, progress).Run();
+  if (!result.ok()) return result;
+  int64_t total = 0;
+  for (const OutputFile& file : request.files) total += file.bytes;
+  result->bytes_written = total - result->bytes_reused;
+  return result;
+}
+
+int64_t WorkerBytes(const std::vector<OutputFile>& files, int64_t share, int64_t tile_bytes,
+                    std::string* hardest) {
+  int64_t most = 0;
+  for (const OutputFile& file : files) {
+    for (const OutputTensor& tensor : file.tensors) {
+      int64_t cost = Cut(tensor.program, share, tile_bytes).cost;
+      // A buffer is never smaller than a group, and grows no further than one tile.
+      cost += std::max<int64_t>(0, std::min(tile_bytes, share) - tensor.bytes);
+      if (cost <= most) continue;
+      most = cost;
+      if (hardest != nullptr) *hardest = tensor.name;
+    }
+  }
+  return most;
+}
+
+}  // namespace twinforge
