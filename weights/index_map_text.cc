@@ -55,7 +55,8 @@ bool Repeats(const std::vector<Run>& runs, size_t at, size_t period, int64_t str
   for (size_t i = at; i < at + period; ++i) {
     Run moved = runs[i];
     if (!moved.is_fill()) moved.start += stride;
-    if (!(moved == runs[i + period])) return false;
+    // An index moved to -1 would look like fill.
+    if (moved.is_fill() != runs[i].is_fill() || !(moved == runs[i + period])) return false;
   }
   return true;
 }
@@ -86,6 +87,34 @@ std::string RunsText(absl::Span<const Run> runs) {
   std::string text;
   for (const Run& run : runs) absl::StrAppend(&text, text.empty() ? "" : " ", RunText(run));
   return text;
+}
+
+std::string CopiesText(int64_t copies, int64_t stride, int64_t extent) {
+  return absl::StrCat("x ", copies, stride == extent ? "" : absl::StrCat(" by ", stride));
+}
+
+// The map as copies of one block, the most there are; "" where it is not copies throughout.
+// Recognised by places and not by runs: copies that touch are merged there, and
+// [0:64 0:64] x 4 is [0:64 0:128 64:192 128:256 192:256].
+std::string TileText(const IndexMap& map) {
+  if (map.runs().size() < kLeastGrouped) return "";
+  for (int64_t copies = static_cast<int64_t>(map.runs().size()); copies > 1; --copies) {
+    if (map.size() % copies != 0) continue;
+    const IndexMap block = map.Range(0, map.size() / copies);
+    const int64_t extent = block.max_index() + 1;
+    if (extent == 0) continue;  // nothing but fill
+    const int64_t place = block.At(0) == Run::kFill ? block.runs()[0].count : 0;
+    const int64_t moved = map.At(place + block.size());
+    const int64_t stride = moved - block.At(place);
+    int64_t lowest = extent;
+    for (const Run& run : block.runs()) {
+      if (!run.is_fill()) lowest = std::min({lowest, run.start, run.start + (run.count - 1) * run.step});
+    }
+    if (moved == Run::kFill || lowest + (copies - 1) * stride < 0) continue;
+    if (!(IndexMap::Tile(block, copies, stride) == map)) continue;
+    return absl::StrCat("[", RunsText(block.runs()), "] ", CopiesText(copies, stride, extent));
+  }
+  return "";
 }
 
 // ---- parsing
@@ -232,6 +261,7 @@ class Parser {
 }  // namespace
 
 std::string IndexMap::Text() const {
+  if (const std::string tiled = TileText(*this); !tiled.empty()) return tiled;
   std::string text;
   for (size_t at = 0; at < runs_.size();) {
     const Repetition found = FindRepetition(runs_, at);
@@ -241,10 +271,7 @@ std::string IndexMap::Text() const {
       continue;
     }
     const absl::Span<const Run> block(&runs_[at], found.period);
-    const bool whole = found.period * found.copies == runs_.size();
-    const std::string by = found.stride == Extent(block) ? "" : absl::StrCat(" by ", found.stride);
-    if (whole) return absl::StrCat("[", RunsText(block), "] x ", found.copies, by);
-    absl::StrAppend(&text, "(", RunsText(block), ") x ", found.copies, by);
+    absl::StrAppend(&text, "(", RunsText(block), ") ", CopiesText(found.copies, found.stride, Extent(block)));
     at += found.period * found.copies;
   }
   return absl::StrCat("[", text, "]");

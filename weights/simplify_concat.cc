@@ -14,7 +14,11 @@ int64_t Product(absl::Span<const int64_t> extents) {
   return product;
 }
 
-WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis);
+// Pieces of one axis joined copy by copy: with 3 copies, a0 a1 a2 and b0 b1 b2 become
+// a0 b0 a1 b1 a2 b2. So the heads' parts of a fused tensor find each other again.
+constexpr int64_t kMostCopies = 65536;
+
+WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t copies);
 
 // Places of one operand: the operand's own map, or all of it.
 struct Places {
@@ -32,29 +36,42 @@ const WeightPtr& BaseOf(const WeightPtr& x, int64_t axis) {
   return x->kind() == WeightKind::kTake && x->axis() == axis ? x->child() : x;
 }
 
-WeightPtr JoinPlaces(const WeightPtr& a, const WeightPtr& b, int64_t axis) {
+IndexMap JoinMaps(const IndexMap& a, const IndexMap& b, int64_t copies) {
+  std::vector<IndexMap> parts;
+  const int64_t size_a = a.size() / copies;
+  const int64_t size_b = b.size() / copies;
+  for (int64_t copy = 0; copy < copies; ++copy) {
+    parts.push_back(a.Range(copy * size_a, size_a));
+    parts.push_back(b.Range(copy * size_b, size_b));
+  }
+  return IndexMap::Join(parts);
+}
+
+WeightPtr JoinPlaces(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t copies) {
   if (BaseOf(a, axis) != BaseOf(b, axis)) return nullptr;
   const Places left = PlacesOf(a, axis);
   const Places right = PlacesOf(b, axis);
   if (left.map.has_fill() && right.map.has_fill() && !SameBits(left.fill, right.fill)) return nullptr;
-  const IndexMap parts[] = {left.map, right.map};
-  return SimpleTake(left.base, axis, IndexMap::Join(parts), left.map.has_fill() ? left.fill : right.fill);
+  return SimpleTake(left.base, axis, JoinMaps(left.map, right.map, copies), left.map.has_fill() ? left.fill : right.fill);
 }
 
 // Below two equal reshapes the operands are joined along the axis before which as many
-// elements stand: rows of [4, 16] -> [64] stay rows.
-WeightPtr JoinReshapes(const WeightPtr& a, const WeightPtr& b, int64_t axis) {
+// elements stand, or within which that many are reached: rows of [4, 16] -> [64] stay
+// rows, and the middle of [12, 6] -> [3, 4, 6] is three copies of the first.
+WeightPtr JoinReshapes(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t copies) {
   const Shape& in_a = a->child()->shape();
   const Shape& in_b = b->child()->shape();
   if (in_a.size() != in_b.size()) return nullptr;
-  const int64_t before = Product(absl::MakeConstSpan(a->shape()).first(axis));
+  const int64_t before = Product(absl::MakeConstSpan(a->shape()).first(axis)) * copies;
   int64_t in_before = 1;
   for (size_t i = 0; i < in_a.size() && in_before <= before; in_before *= in_a[i++]) {
-    if (in_before != before) continue;
+    const int64_t in_copies = before / in_before;
+    if (before % in_before != 0 || in_copies > kMostCopies) continue;
+    if (in_a[i] % in_copies != 0 || in_b[i] % in_copies != 0) continue;
     Shape others_a = in_a;
     others_a[i] = in_b[i];
     if (others_a != in_b) continue;
-    if (WeightPtr joined = Join(a->child(), b->child(), static_cast<int64_t>(i))) {
+    if (WeightPtr joined = Join(a->child(), b->child(), static_cast<int64_t>(i), in_copies)) {
       Shape shape = a->shape();
       shape[axis] += b->shape()[axis];
       return SimpleReshape(joined, std::move(shape));
@@ -63,31 +80,33 @@ WeightPtr JoinReshapes(const WeightPtr& a, const WeightPtr& b, int64_t axis) {
   return nullptr;
 }
 
-// One program for `a` and then `b` along `axis`, if both move parts of one operand alike.
-WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis) {
-  if (WeightPtr joined = JoinPlaces(a, b, axis)) return joined;
+// One program for `a` and then `b` along `axis`, in each of `copies` parts of that axis,
+// if both move pieces of one operand alike.
+WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t copies) {
+  if (WeightPtr joined = JoinPlaces(a, b, axis, copies)) return joined;
   if (a->kind() != b->kind() || a->children().empty()) return nullptr;
+  const auto join_below = [&](int64_t below) { return Join(a->child(), b->child(), below, copies); };
   WeightPtr joined;
   switch (a->kind()) {
     case WeightKind::kTranspose:
       if (a->perm() != b->perm()) return nullptr;
-      joined = Join(a->child(), b->child(), a->perm()[axis]);
+      joined = join_below(a->perm()[axis]);
       return joined == nullptr ? nullptr : SimpleTranspose(joined, a->perm());
     case WeightKind::kReshape:
-      return JoinReshapes(a, b, axis);
+      return JoinReshapes(a, b, axis, copies);
     case WeightKind::kTake:
       if (a->axis() == axis || a->axis() != b->axis() || !(a->map() == b->map()) || !SameBits(a->fill(), b->fill())) {
         return nullptr;
       }
-      joined = Join(a->child(), b->child(), axis);
+      joined = join_below(axis);
       return joined == nullptr ? nullptr : SimpleTake(joined, a->axis(), a->map(), a->fill());
     case WeightKind::kCast:
       if (a->child()->dtype() != b->child()->dtype()) return nullptr;
-      joined = Join(a->child(), b->child(), axis);
+      joined = join_below(axis);
       return joined == nullptr ? nullptr : SimpleCast(joined, a->dtype());
     case WeightKind::kMap:
       if (!IsMapByConstant(a) || a->map_fn() != b->map_fn() || a->child(1) != b->child(1)) return nullptr;
-      joined = Join(a->child(), b->child(), axis);
+      joined = join_below(axis);
       return joined == nullptr ? nullptr : SimpleMap(a->map_fn(), joined, a->child(1));
     case WeightKind::kSource: case WeightKind::kFill: case WeightKind::kConcat: case WeightKind::kContract:
     case WeightKind::kStat: case WeightKind::kGroup:
@@ -138,7 +157,7 @@ class Operands {
     } else if (last->kind() == WeightKind::kFill) {
       joined = PadBefore(x, axis_, last->shape()[axis_], last->fill());
     } else {
-      joined = Join(last, x, axis_);
+      joined = Join(last, x, axis_, 1);
     }
     if (joined == nullptr) {
       xs_.push_back(std::move(x));

@@ -24,10 +24,23 @@ constexpr absl::string_view kStatNames[] = {"absmax", "mean", "sumsquares", "min
 
 // ---- printing
 
-std::string NumberText(double value) {
+std::string ShortestText(double value) {
   char buffer[32];
   const std::to_chars_result result = std::to_chars(buffer, buffer + sizeof(buffer), value);
   return std::string(buffer, result.ptr);
+}
+
+// The fewest digits that mean `value` to this dtype: a bf16 of 0.10009765625 is 0.1.
+std::string NumberText(double value, DType dtype) {
+  for (int digits = 1; digits < 17; ++digits) {
+    char buffer[32];
+    const std::to_chars_result written =
+        std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::general, digits);
+    double shorter = 0;
+    std::from_chars(buffer, written.ptr, shorter);
+    if (SameBits(RoundTo(dtype, shorter), value)) return ShortestText(shorter);
+  }
+  return ShortestText(value);
 }
 
 std::string JsonText(absl::string_view text) {
@@ -386,9 +399,9 @@ class Parser {
 std::string Text(const WeightPtr& w) {
   switch (w->kind()) {
     case WeightKind::kSource: return absl::StrCat("source(", JsonText(w->source_name()), ": ", TypeText(*w), ")");
-    case WeightKind::kFill: return absl::StrCat("fill(", NumberText(w->fill()), ": ", TypeText(*w), ")");
+    case WeightKind::kFill: return absl::StrCat("fill(", NumberText(w->fill(), w->dtype()), ": ", TypeText(*w), ")");
     case WeightKind::kTake: {
-      const std::string fill = SameBits(w->fill(), 0) ? "" : absl::StrCat(", ", NumberText(w->fill()));
+      const std::string fill = SameBits(w->fill(), 0) ? "" : absl::StrCat(", ", NumberText(w->fill(), w->dtype()));
       return absl::StrCat("take(", Text(w->child()), ", ", w->axis(), ", ", w->map().Text(), fill, ")");
     }
     case WeightKind::kTranspose: return absl::StrCat("transpose(", Text(w->child()), ", ", ShapeText(w->perm()), ")");
