@@ -63,18 +63,20 @@ struct Pattern {
 };
 
 Pattern MakePattern(const TensorSpec& spec, const LayoutSpec& layout) {
-  std::string name = spec.name();
-  for (const Word& word : layout.word()) {
-    name = absl::StrReplaceAll(name, {{absl::StrCat("{", word.name(), "}"), word.value()}});
-  }
-  Pattern pattern{Template(name), {}, {}, Template(spec.bundle()), &spec};
+  const auto with_words = [&](std::string text) {
+    for (const Word& word : layout.word()) {
+      text = absl::StrReplaceAll(text, {{absl::StrCat("{", word.name(), "}"), word.value()}});
+    }
+    return text;
+  };
+  Pattern pattern{Template(with_words(spec.name())), {}, {}, Template(spec.bundle()), &spec};
   if (!spec.role().empty()) {
     pattern.roles.emplace_back(spec.role());
-    pattern.extents.push_back(ParseShape(spec.shape()));
+    pattern.extents.push_back(ParseShape(with_words(spec.shape())));
   }
   for (const PartSpec& part : spec.part()) {
     pattern.roles.emplace_back(part.role());
-    pattern.extents.push_back(ParseShape(part.shape()));
+    pattern.extents.push_back(ParseShape(with_words(part.shape())));
   }
   TWIN_CHECK(!pattern.roles.empty(), absl::StrCat("tensor without a role: ", spec.name()));
   return pattern;

@@ -27,7 +27,7 @@ int CodeOf(const absl::Status& status) {
 }
 
 // The stored tensors of an untouched model are its sources, and its config is the config.
-void ExpectIdentity(const Model& model, bool all_sources) {
+void ExpectIdentity(const Model& model) {
   const absl::StatusOr<std::vector<NamedProgram>> files = FilesFromGraph(model.layouts[0], model.graph);
   ASSERT_TRUE(files.ok()) << files.status();
   std::map<std::string, WeightPtr> programs;
@@ -39,7 +39,7 @@ void ExpectIdentity(const Model& model, bool all_sources) {
     ASSERT_TRUE(programs.contains(source.name)) << source.name;
     EXPECT_EQ(programs[source.name], source.source) << source.name;
   }
-  if (all_sources) EXPECT_EQ(used, programs.size());
+  EXPECT_EQ(used, programs.size());
   const absl::StatusOr<JsonValue> config = ConfigFromGraph(model.layouts[0], model.graph, model.config);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->Text(), model.config.Text());
@@ -50,7 +50,7 @@ class Families : public ::testing::TestWithParam<SmallConfig> {};
 TEST_P(Families, AConfigAloneMakesTheModel) {
   const Model model = FromConfig(GetParam().json);
   EXPECT_FALSE(model.has_bytes());
-  ExpectIdentity(model, true);
+  ExpectIdentity(model);
 }
 
 TEST_P(Families, EveryLayoutOpensAsTheSameModel) {
@@ -68,7 +68,7 @@ TEST_P(Families, EveryLayoutOpensAsTheSameModel) {
     const ParameterCounts stored = CountParameters(model->graph), counted = CountParameters(planned.graph);
     EXPECT_EQ(stored.total, counted.total);
     EXPECT_EQ(stored.active, counted.active);
-    ExpectIdentity(*model, true);
+    ExpectIdentity(*model);
   }
 }
 

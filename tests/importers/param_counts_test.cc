@@ -100,12 +100,14 @@ TEST(ParameterCounts, EqualThePublishedOnesExactly) {
       EXPECT_EQ(DiagnosticOf(model.status())->code, fragment->second);
       continue;
     }
-    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) continue;
     const ParameterCounts counts = CountParameters(model->graph);
     EXPECT_EQ(counts.total, row.Number("total_params"));
     EXPECT_EQ(counts.expert, row.Number("expert_params"));
     EXPECT_EQ(counts.embedding, row.Number("embedding_params"));
-    if (row.Number("active_params") >= 0) EXPECT_EQ(counts.active, row.Number("active_params"));
+    const int64_t active = row.Number("active_params");
+    EXPECT_EQ(counts.active, active >= 0 ? active : counts.active);
     ++counted[type];
   }
   for (const std::string& type : supported) EXPECT_GT(counted[type], 0) << type << " is counted nowhere";

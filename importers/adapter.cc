@@ -1,0 +1,206 @@
+#include "importers/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/diagnostic.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "importers/checkpoint.h"
+#include "importers/config_view.h"
+#include "ir/layout_parts.h"
+#include "weights/build.h"
+
+namespace twinforge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::string_view kModules = "base_model.model.";
+constexpr absl::string_view kA = ".lora_A.weight";
+constexpr absl::string_view kB = ".lora_B.weight";
+
+// The model's tensors, and the adapter's under names of their own.
+class ModelAndAdapter : public TensorReader {
+ public:
+  ModelAndAdapter(std::shared_ptr<const TensorReader> model, std::shared_ptr<const Checkpoint> adapter,
+                  absl::string_view prefix)
+      : model_(std::move(model)), adapter_(std::move(adapter)) {
+    for (const StoredTensor& tensor : adapter_->tensors()) {
+      stored_[absl::StrCat(prefix, tensor.name)] = Source(tensor.name, tensor.dtype, tensor.shape);
+    }
+  }
+
+  absl::Status ReadElements(const Weight& source, int64_t first, int64_t count, std::byte* out) const override {
+    const auto own = stored_.find(source.source_name());
+    if (own != stored_.end()) return adapter_->ReadElements(*own->second, first, count, out);
+    if (model_ != nullptr) return model_->ReadElements(source, first, count, out);
+    return Error(1310, source.source_name(), "the model was made from a config alone and has no bytes");
+  }
+
+  absl::Status CheckUnchanged() const override {
+    TWIN_RETURN_IF_ERROR(adapter_->CheckUnchanged());
+    return model_ == nullptr ? absl::OkStatus() : model_->CheckUnchanged();
+  }
+
+ private:
+  std::shared_ptr<const TensorReader> model_;
+  std::shared_ptr<const Checkpoint> adapter_;
+  absl::flat_hash_map<std::string, WeightPtr> stored_;
+};
+
+struct Settings {
+  double alpha = 1;
+  bool rank_stabilised = false;  // factor alpha / sqrt(r) (Kalajdzievski 2023, arXiv:2312.03732)
+  double Factor(int64_t rank) const {
+    const auto r = static_cast<double>(rank);
+    return rank_stabilised ? alpha / std::sqrt(r) : alpha / r;
+  }
+};
+
+absl::StatusOr<Settings> ReadSettings(const std::string& path) {
+  const std::string file = absl::StrCat(path, "/adapter_config.json");
+  std::error_code error;
+  if (!fs::exists(file, error)) return Error(1420, path, "there is no adapter_config.json");
+  TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(file));
+  TWIN_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text, "adapter_config.json"));
+  const ConfigView config(json, "adapter_config.json");
+  TWIN_ASSIGN_OR_RETURN(const std::string kind, config.GetString("peft_type", "LORA"));
+  if (kind != "LORA") return Error(1421, config.place(), absl::StrCat("peft_type ", kind, " is not merged"));
+  TWIN_ASSIGN_OR_RETURN(const std::string bias, config.GetString("bias", "none"));
+  if (bias != "none") return Error(1421, config.place(), absl::StrCat("bias \"", bias, "\" is not merged"));
+  for (const char* key : {"use_dora", "lora_bias", "modules_to_save", "alpha_pattern", "layer_replication",
+                          "target_parameters", "trainable_token_indices", "use_qalora"}) {
+    Condition set;
+    set.set_key(key);
+    if (config.Holds(set, "")) return Error(1421, config.place(), absl::StrCat(key, " is not merged"));
+  }
+  Number alpha;
+  alpha.add_key("lora_alpha");
+  Settings settings;
+  TWIN_ASSIGN_OR_RETURN(settings.alpha, config.Get(alpha));
+  TWIN_ASSIGN_OR_RETURN(const double stabilised, config.GetNumber("use_rslora", 0));
+  settings.rank_stabilised = stabilised != 0;
+  return settings;
+}
+
+// B [out, r] of a stored tensor, cut to the rows of one of its parts.
+absl::StatusOr<WeightPtr> RowsOfPart(const WeightPtr& b, const LayoutTensor& tensor, const FactoredTensor& factored,
+                                     size_t index, const std::vector<ParamType>& types) {
+  // Of the factored extents only out axes are rows of B.
+  Shape joined;
+  int64_t join = -1, rows = 1;
+  const FactoredPart& part = factored.parts[index];
+  for (size_t i = 0; i < part.perm.size(); ++i) {
+    if (part.perm[i] < types[index].in) continue;
+    if (static_cast<int64_t>(i) == tensor.join_axis) join = static_cast<int64_t>(joined.size());
+    joined.push_back(factored.joined[i]);
+    rows *= part.sizes[i];
+  }
+  if (tensor.parts.size() == 1) return b;
+  if (join < 0) return Error(1422, tensor.name, "an adapter of tensors joined along their inputs is not merged");
+  const int64_t rank = b->shape()[1];
+  joined.push_back(rank);
+  const WeightPtr whole = Reshape(b, joined);
+  const int64_t size = part.sizes[tensor.join_axis];
+  if (tensor.arrangement == Bundle::Arrangement::kInterleave) {
+    const auto parts = static_cast<int64_t>(tensor.parts.size());
+    return Reshape(Take(whole, join, IndexMap::Slice(static_cast<int64_t>(index), size, parts)), {rows, rank});
+  }
+  int64_t start = 0;
+  for (size_t i = 0; i < index; ++i) start += factored.parts[i].sizes[tensor.join_axis];
+  return Reshape(Slice(whole, join, start, size), {rows, rank});
+}
+
+// Adds the pairs of one module.
+absl::Status AddModule(const LayoutTensor& tensor, const Graph& graph, const WeightPtr& a, const WeightPtr& b,
+                       double factor, Adapter& adapter) {
+  std::map<std::string, const ParamType*> pointers;
+  std::vector<ParamType> types;
+  int64_t in = 1, out = 0;
+  for (const LayoutPart& part : tensor.parts) {
+    const Param* param = graph.FindParam(part.role);
+    if (param == nullptr || !param->type.is_kernel() || param->type.lead != 0 || part.expert_index) {
+      return Error(1422, tensor.name, "only kernels outside experts take an adapter");
+    }
+    pointers[part.role] = &param->type;
+    types.push_back(param->type);
+    const Shape shape = param->type.shape();
+    int64_t columns = 1, rows = 1;
+    for (int i = 0; i < static_cast<int>(shape.size()); ++i) (i < param->type.in ? columns : rows) *= shape[i];
+    in = columns;
+    out += rows;
+  }
+  const int64_t rank = a->shape().empty() ? 0 : a->shape()[0];
+  if (a->shape() != Shape{rank, in} || b->shape() != Shape{out, rank} || rank < 1) {
+    return Error(1423, tensor.name, absl::StrCat("lora_A ", ShapeText(a->shape()), " and lora_B ", ShapeText(b->shape()),
+                                                 " for a kernel of ", out, " x ", in));
+  }
+  TWIN_ASSIGN_OR_RETURN(const FactoredTensor factored, FactorTensor(tensor, pointers));
+  for (size_t i = 0; i < tensor.parts.size(); ++i) {
+    TWIN_ASSIGN_OR_RETURN(WeightPtr rows, RowsOfPart(b, tensor, factored, i, types));
+    adapter[tensor.parts[i].role] = {a, std::move(rows), factor};
+  }
+  return absl::OkStatus();
+}
+
+// The first of adapter/, adapter2/, ... that no source of the model bears.
+std::string FreePrefix(const Model& model) {
+  for (int number = 1;; ++number) {
+    const std::string prefix = number == 1 ? "adapter/" : absl::StrCat("adapter", number, "/");
+    const auto bears = [&](const SourceTensor& source) { return absl::StartsWith(source.name, prefix); };
+    if (std::none_of(model.sources.begin(), model.sources.end(), bears)) return prefix;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
+  const std::string prefix = FreePrefix(model);
+  TWIN_ASSIGN_OR_RETURN(const Settings settings, ReadSettings(path));
+  const std::string file = absl::StrCat(path, "/adapter_model.safetensors");
+  std::error_code error;
+  if (!fs::exists(file, error)) return Error(1420, path, "there is no adapter_model.safetensors");
+  TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(file));
+  absl::flat_hash_map<std::string, const LayoutTensor*> places;
+  for (const LayoutTensor& tensor : model.layouts[0].tensors) places[tensor.name] = &tensor;
+
+  const auto source_of = [&](const StoredTensor& tensor) {
+    return Source(absl::StrCat(prefix, tensor.name), tensor.dtype, tensor.shape);
+  };
+  Adapter adapter;
+  for (const StoredTensor& tensor : checkpoint->tensors()) {
+    const bool is_a = absl::EndsWith(tensor.name, kA);
+    const absl::string_view module = absl::StripSuffix(absl::StripSuffix(tensor.name, kA), kB);
+    const auto place = places.find(absl::StrCat(absl::StripPrefix(module, kModules), ".weight"));
+    const StoredTensor* partner = checkpoint->Find(absl::StrCat(module, is_a ? kB : kA));
+    if (module.size() == tensor.name.size() || !absl::StartsWith(module, kModules) || place == places.end() ||
+        partner == nullptr) {
+      return Error(1422, tensor.name, "the model has no weight for this adapter tensor");
+    }
+    if (!is_a) continue;
+    TWIN_RETURN_IF_ERROR(AddModule(*place->second, model.graph, source_of(tensor), source_of(*partner),
+                                   settings.Factor(tensor.shape.empty() ? 1 : tensor.shape[0]), adapter));
+  }
+  for (const StoredTensor& tensor : checkpoint->tensors()) {
+    model.sources.push_back({absl::StrCat(prefix, tensor.name), absl::StrCat(prefix, checkpoint->files()[0].name),
+                             source_of(tensor), ""});
+  }
+  std::sort(model.sources.begin(), model.sources.end(),
+            [](const SourceTensor& x, const SourceTensor& y) { return x.name < y.name; });
+  const StoredFile& stored = checkpoint->files()[0];
+  model.files.push_back({absl::StrCat(prefix, stored.name), stored.identity.size, stored.header_sha256});
+  model.reader = std::make_shared<ModelAndAdapter>(std::move(model.reader), std::move(checkpoint), prefix);
+  return adapter;
+}
+
+}  // namespace twinforge
