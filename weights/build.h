@@ -41,9 +41,11 @@ WeightPtr Stack(int64_t axis, std::vector<WeightPtr> xs);                       
 WeightPtr Index(WeightPtr x, int64_t axis, int64_t at);                          // axis removed
 WeightPtr InterleaveToHalves(WeightPtr x, int64_t axis);                         // x0 x2 .. x1 x3 ..
 WeightPtr HalvesToInterleave(WeightPtr x, int64_t axis);
-WeightPtr Scale(WeightPtr x, double factor);                                     // x * constant
-WeightPtr AddConstant(WeightPtr x, double term);                                 // x + constant
+// x * constant and x + constant; a factor of 1 and a term of 0 are x itself.
+WeightPtr Scale(WeightPtr x, double factor);
+WeightPtr AddConstant(WeightPtr x, double term);
 // w + factor * (b x a) over matrices [out, in]: LoRA merged (Hu et al. 2021, arXiv:2106.09685).
+// Computed in f64 throughout and rounded once, to the dtype of w.
 WeightPtr MergeLora(WeightPtr w, WeightPtr a, WeightPtr b, double factor);
 
 }  // namespace twinforge

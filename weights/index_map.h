@@ -11,10 +11,14 @@
 //   the same for 32 heads       [0:64:2 1:64:2] x 32     (copy r reads r*64 further on)
 //   repeat each KV head twice   [0:64 0:64] x 4
 //   reverse                     [63:-1:-1]
+//   one place, one place thrice [5] [5*3]
+//   heads padded, heads added   [(0:16 fill:112) x 3 48:64 fill:624]
+//   every other pair            [0:2] x 8 by 4           (copy r reads r*4 further on)
 //
 // A map is normalised when made: adjacent runs that continue one another are merged,
-// runs of no places vanish, so equal maps have equal texts. `x n` is found by the
-// printer; it is not stored as a separate notion.
+// runs of no places vanish, and where a sequence can be cut into runs in several ways one
+// is chosen, so equal maps have equal runs and equal texts. `x n` is found by the printer;
+// it is not stored as a separate notion.
 #ifndef TWINFORGE_WEIGHTS_INDEX_MAP_H_
 #define TWINFORGE_WEIGHTS_INDEX_MAP_H_
 

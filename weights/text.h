@@ -8,9 +8,12 @@
 //   stat(absmax, X, [0, 1])              keep(X, 0, 2 of 4)
 //   scale(X, 0, 32, i8)                  codes(X, 0, 32, i8)
 //
-// Numbers print shortest-that-reads-back. Names are JSON strings. The parser treats its
-// input as hostile: depth, sizes and shapes are checked, and a mistake is a status that
-// names line and column, never a check failure.
+// Numbers print with the fewest digits that mean the same value to their dtype. Names are
+// JSON strings. The parser treats its input as hostile: depth, sizes and shapes are
+// checked, and a mistake is a status that names line and column, never a check failure.
+//
+// The parser makes what is written, verb for verb; what may not be simple goes through
+// Simplify(). A printed program is a tree: what several parents share is printed for each.
 #ifndef TWINFORGE_WEIGHTS_TEXT_H_
 #define TWINFORGE_WEIGHTS_TEXT_H_
 
