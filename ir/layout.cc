@@ -101,7 +101,7 @@ absl::StatusOr<FactoredPart> FactorPart(const LayoutPart& part, const ParamType&
   if (part.expert_index) {
     factored.expert_axis = type.Find("expert");
     if (factored.expert_axis < 0 || *part.expert_index >= type.axes[factored.expert_axis].size) {
-      return Error(1503, part.role, absl::StrCat("expert ", *part.expert_index, " of ", Text(type)));
+      return Error(1503, part.role, absl::StrCat("the layout stores expert ", *part.expert_index, " apart, but it is ", Text(type)));
     }
   }
   std::vector<bool> used(type.axes.size(), false);

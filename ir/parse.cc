@@ -289,7 +289,8 @@ absl::Status GraphParser::ReadNodeParams(NodeText& node) {
     std::string slot;
     if (!Peek("@")) {
       const absl::string_view word = Word(IsNameChar);
-      if (word.empty() || !Accept("=")) {
+      // What has no @ after its = is the next node.
+      if (word.empty() || !Accept("=") || !Peek("@")) {
         at_ = begin;
         return absl::OkStatus();
       }
