@@ -190,14 +190,16 @@ WeightPtr Slice(WeightPtr x, int64_t axis, int64_t start, int64_t count) {
 }
 
 WeightPtr Pad(WeightPtr x, int64_t axis, int64_t count, double fill) {
-  TWIN_CHECK(HasAxis(x, axis) && count >= 0, "pad along an axis that the operand does not have, or by less than 0");
+  TWIN_CHECK(HasAxis(x, axis) && count >= 0,
+             "pad along an axis that the operand does not have, or by less than 0");
   const IndexMap parts[] = {IndexMap::Identity(x->shape()[axis]), IndexMap::Fill(count)};
   return Take(std::move(x), axis, IndexMap::Join(parts), fill);
 }
 
 WeightPtr PermuteAxis(WeightPtr x, int64_t axis, absl::Span<const int64_t> order) {
   TWIN_CHECK(HasAxis(x, axis), "permutation of an axis that the operand does not have");
-  TWIN_CHECK(static_cast<int64_t>(order.size()) == x->shape()[axis], "permutation of another length than its axis");
+  TWIN_CHECK(static_cast<int64_t>(order.size()) == x->shape()[axis],
+             "permutation of another length than its axis");
   std::vector<bool> seen(order.size(), false);
   std::vector<Run> runs;
   for (int64_t index : order) {

@@ -24,8 +24,8 @@ WeightPtr Transpose(WeightPtr x, std::vector<int64_t> perm);
 WeightPtr Reshape(WeightPtr x, Shape shape);
 WeightPtr Concat(int64_t axis, std::vector<WeightPtr> xs);
 WeightPtr Cast(WeightPtr x, DType dtype);
-WeightPtr Map(MapFn fn, WeightPtr x, WeightPtr y);           // dtype of x
-WeightPtr Contract(WeightPtr a, WeightPtr b);                // dtype of a
+WeightPtr Map(MapFn fn, WeightPtr x, WeightPtr y);                      // dtype of x
+WeightPtr Contract(WeightPtr a, WeightPtr b);                           // dtype of a
 WeightPtr Stat(StatKind kind, WeightPtr x, std::vector<int64_t> axes);  // dtype f64
 WeightPtr GroupKeepLargest(WeightPtr x, int64_t axis, int64_t size, int64_t keep);
 WeightPtr GroupScale(WeightPtr x, int64_t axis, int64_t size, DType target);
@@ -34,12 +34,12 @@ WeightPtr GroupCodes(WeightPtr x, int64_t axis, int64_t size, DType target);
 // ---- named constructors, made of the verbs above
 
 WeightPtr Slice(WeightPtr x, int64_t axis, int64_t start, int64_t count);
-WeightPtr Pad(WeightPtr x, int64_t axis, int64_t count, double fill = 0);        // at the end
+WeightPtr Pad(WeightPtr x, int64_t axis, int64_t count, double fill = 0);  // at the end
 WeightPtr PermuteAxis(WeightPtr x, int64_t axis, absl::Span<const int64_t> order);
-WeightPtr RepeatInterleave(WeightPtr x, int64_t axis, int64_t repeats);          // a a b b
-WeightPtr Stack(int64_t axis, std::vector<WeightPtr> xs);                        // new axis
-WeightPtr Index(WeightPtr x, int64_t axis, int64_t at);                          // axis removed
-WeightPtr InterleaveToHalves(WeightPtr x, int64_t axis);                         // x0 x2 .. x1 x3 ..
+WeightPtr RepeatInterleave(WeightPtr x, int64_t axis, int64_t repeats);  // a a b b
+WeightPtr Stack(int64_t axis, std::vector<WeightPtr> xs);                // new axis
+WeightPtr Index(WeightPtr x, int64_t axis, int64_t at);                  // axis removed
+WeightPtr InterleaveToHalves(WeightPtr x, int64_t axis);                 // x0 x2 .. x1 x3 ..
 WeightPtr HalvesToInterleave(WeightPtr x, int64_t axis);
 // x * constant and x + constant; a factor of 1 and a term of 0 are x itself.
 WeightPtr Scale(WeightPtr x, double factor);

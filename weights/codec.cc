@@ -13,9 +13,12 @@ uint32_t Code(std::byte element) { return std::to_integer<uint32_t>(element); }
 
 int64_t PackingGranule(DType dtype) {
   switch (BitWidth(dtype)) {
-    case 4: return 2;
-    case 6: return 4;
-    default: return 1;
+    case 4:
+      return 2;
+    case 6:
+      return 4;
+    default:
+      return 1;
   }
 }
 

@@ -93,10 +93,9 @@ template <Minifloat kFormat>
 struct DecodeTable {
   static constexpr std::array<double, 256> kDouble = [] {
     std::array<double, 256> table{};
-    constexpr uint32_t kMask =
-        kFormat.specials == Specials::kScaleOnly
-            ? 0xff
-            : (1u << (1 + kFormat.exponent_bits + kFormat.mantissa_bits)) - 1;
+    constexpr uint32_t kMask = kFormat.specials == Specials::kScaleOnly
+                                   ? 0xff
+                                   : (1u << (1 + kFormat.exponent_bits + kFormat.mantissa_bits)) - 1;
     for (uint32_t code = 0; code < 256; ++code) table[code] = DecodeMinifloat(kFormat, code & kMask);
     return table;
   }();
@@ -106,9 +105,7 @@ struct DecodeTable {
 
 template <Minifloat kFormat>
 struct ByteFloat {
-  static double Get(const std::byte* at) {
-    return DecodeTable<kFormat>::kDouble[std::to_integer<int>(*at)];
-  }
+  static double Get(const std::byte* at) { return DecodeTable<kFormat>::kDouble[std::to_integer<int>(*at)]; }
   static void Put(double value, std::byte* at) {
     *at = static_cast<std::byte>(EncodeMinifloat<kFormat, Binary64>(std::bit_cast<uint64_t>(value)));
   }
@@ -134,9 +131,7 @@ struct HalfFloat {
 };
 
 struct BrainFloat {
-  static double Get(const std::byte* at) {
-    return Widen(static_cast<uint32_t>(Load<uint16_t>(at)) << 16);
-  }
+  static double Get(const std::byte* at) { return Widen(static_cast<uint32_t>(Load<uint16_t>(at)) << 16); }
   static void Put(double value, std::byte* at) {
     Store(static_cast<uint16_t>(EncodeMinifloat<kBrain, Binary64>(std::bit_cast<uint64_t>(value))), at);
   }
@@ -182,28 +177,50 @@ struct Boolean {
 template <typename F>
 auto WithStorage(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kBool: return f(Boolean());
-    case DType::kF4: return f(ByteFloat<kE2M1>());
-    case DType::kF6E2M3: return f(ByteFloat<kE2M3>());
-    case DType::kF6E3M2: return f(ByteFloat<kE3M2>());
-    case DType::kU8: return f(Integer<uint8_t>());
-    case DType::kI8: return f(Integer<int8_t>());
-    case DType::kF8E5M2: return f(ByteFloat<kE5M2>());
-    case DType::kF8E4M3: return f(ByteFloat<kE4M3>());
-    case DType::kF8E8M0: return f(ByteFloat<kE8M0>());
-    case DType::kF8E4M3Fnuz: return f(ByteFloat<kE4M3Fnuz>());
-    case DType::kF8E5M2Fnuz: return f(ByteFloat<kE5M2Fnuz>());
-    case DType::kI16: return f(Integer<int16_t>());
-    case DType::kU16: return f(Integer<uint16_t>());
-    case DType::kF16: return f(HalfFloat());
-    case DType::kBF16: return f(BrainFloat());
-    case DType::kI32: return f(Integer<int32_t>());
-    case DType::kU32: return f(Integer<uint32_t>());
-    case DType::kF32: return f(SingleFloat());
-    case DType::kC64: break;
-    case DType::kF64: return f(DoubleFloat());
-    case DType::kI64: return f(Integer<int64_t>());
-    case DType::kU64: return f(Integer<uint64_t>());
+    case DType::kBool:
+      return f(Boolean());
+    case DType::kF4:
+      return f(ByteFloat<kE2M1>());
+    case DType::kF6E2M3:
+      return f(ByteFloat<kE2M3>());
+    case DType::kF6E3M2:
+      return f(ByteFloat<kE3M2>());
+    case DType::kU8:
+      return f(Integer<uint8_t>());
+    case DType::kI8:
+      return f(Integer<int8_t>());
+    case DType::kF8E5M2:
+      return f(ByteFloat<kE5M2>());
+    case DType::kF8E4M3:
+      return f(ByteFloat<kE4M3>());
+    case DType::kF8E8M0:
+      return f(ByteFloat<kE8M0>());
+    case DType::kF8E4M3Fnuz:
+      return f(ByteFloat<kE4M3Fnuz>());
+    case DType::kF8E5M2Fnuz:
+      return f(ByteFloat<kE5M2Fnuz>());
+    case DType::kI16:
+      return f(Integer<int16_t>());
+    case DType::kU16:
+      return f(Integer<uint16_t>());
+    case DType::kF16:
+      return f(HalfFloat());
+    case DType::kBF16:
+      return f(BrainFloat());
+    case DType::kI32:
+      return f(Integer<int32_t>());
+    case DType::kU32:
+      return f(Integer<uint32_t>());
+    case DType::kF32:
+      return f(SingleFloat());
+    case DType::kC64:
+      break;
+    case DType::kF64:
+      return f(DoubleFloat());
+    case DType::kI64:
+      return f(Integer<int64_t>());
+    case DType::kU64:
+      return f(Integer<uint64_t>());
   }
   CheckFailed(__FILE__, __LINE__, "dtype != kC64", "complex numbers are moved, never computed with");
 }
@@ -231,8 +248,8 @@ void DecodeFloats(DType from, const std::byte* in, uint32_t* out, int64_t count)
       const uint32_t step = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) *
                                                     std::bit_cast<float>(uint32_t{127 - 24} << 23));
       uint32_t bits = (magnitude << 13) + (uint32_t{127 - 15} << 23);
-      bits = magnitude >= 0x7c00u ? magnitude << 13 | 0x7f800000u : bits;
-      bits = magnitude < 0x400u ? step : bits;
+      bits = Select(magnitude >= 0x7c00u, magnitude << 13 | 0x7f800000u, bits);
+      bits = Select(magnitude < 0x400u, step, bits);
       out[i] = bits | (half & 0x8000u) << 16;
     }
     return;
@@ -302,17 +319,37 @@ void ConvertThroughDouble(DType from, const std::byte* in, DType to, std::byte* 
 template <typename F>
 void WithInteger(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kI8: return f(int8_t{});
-    case DType::kU8: return f(uint8_t{});
-    case DType::kI16: return f(int16_t{});
-    case DType::kU16: return f(uint16_t{});
-    case DType::kI32: return f(int32_t{});
-    case DType::kU32: return f(uint32_t{});
-    case DType::kI64: return f(int64_t{});
-    case DType::kU64: return f(uint64_t{});
-    case DType::kBool: case DType::kF4: case DType::kF6E2M3: case DType::kF6E3M2: case DType::kF8E5M2:
-    case DType::kF8E4M3: case DType::kF8E8M0: case DType::kF8E4M3Fnuz: case DType::kF8E5M2Fnuz:
-    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kC64: case DType::kF64: break;
+    case DType::kI8:
+      return f(int8_t{});
+    case DType::kU8:
+      return f(uint8_t{});
+    case DType::kI16:
+      return f(int16_t{});
+    case DType::kU16:
+      return f(uint16_t{});
+    case DType::kI32:
+      return f(int32_t{});
+    case DType::kU32:
+      return f(uint32_t{});
+    case DType::kI64:
+      return f(int64_t{});
+    case DType::kU64:
+      return f(uint64_t{});
+    case DType::kBool:
+    case DType::kF4:
+    case DType::kF6E2M3:
+    case DType::kF6E3M2:
+    case DType::kF8E5M2:
+    case DType::kF8E4M3:
+    case DType::kF8E8M0:
+    case DType::kF8E4M3Fnuz:
+    case DType::kF8E5M2Fnuz:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kC64:
+    case DType::kF64:
+      break;
   }
   CheckFailed(__FILE__, __LINE__, "IsInteger(dtype)", "not an integer type");
 }
@@ -336,11 +373,11 @@ void ConvertIntegers(DType from, const std::byte* in, DType to, std::byte* out, 
 
 // What a type can say: all of `from`'s must be within `to`'s for a cast to lose nothing.
 struct Range {
-  int digits;         // significant bits
-  int lowest;         // exponent of the smallest step
-  int highest;        // exponent of the largest power of two
-  bool integer;       // no specials, and -0 is 0
-  bool negative;      // has negative numbers
+  int digits;     // significant bits
+  int lowest;     // exponent of the smallest step
+  int highest;    // exponent of the largest power of two
+  bool integer;   // no specials, and -0 is 0
+  bool negative;  // has negative numbers
   bool zero = true;
   bool negative_zero = false;
   bool infinity = false;
@@ -348,9 +385,11 @@ struct Range {
 };
 
 Range FloatRange(Minifloat f) {
-  Range range{.digits = f.mantissa_bits + 1, .lowest = 1 - f.bias - f.mantissa_bits,
+  Range range{.digits = f.mantissa_bits + 1,
+              .lowest = 1 - f.bias - f.mantissa_bits,
               .highest = static_cast<int>(LargestCode(f) >> f.mantissa_bits) - f.bias,
-              .integer = false, .negative = true};
+              .integer = false,
+              .negative = true};
   range.negative_zero = f.specials != Specials::kNegativeZero;
   range.infinity = f.specials == Specials::kIeee;
   range.nan = f.specials != Specials::kNone;
@@ -363,29 +402,57 @@ Range FloatRange(Minifloat f) {
 
 Range RangeOf(DType dtype) {
   switch (dtype) {
-    case DType::kBool: return {.digits = 1, .lowest = 0, .highest = 0, .integer = true, .negative = false};
-    case DType::kF4: return FloatRange(kE2M1);
-    case DType::kF6E2M3: return FloatRange(kE2M3);
-    case DType::kF6E3M2: return FloatRange(kE3M2);
-    case DType::kU8: return {.digits = 8, .lowest = 0, .highest = 7, .integer = true, .negative = false};
-    case DType::kI8: return {.digits = 7, .lowest = 0, .highest = 6, .integer = true, .negative = true};
-    case DType::kF8E5M2: return FloatRange(kE5M2);
-    case DType::kF8E4M3: return FloatRange(kE4M3);
-    case DType::kF8E8M0: return FloatRange(kE8M0);
-    case DType::kF8E4M3Fnuz: return FloatRange(kE4M3Fnuz);
-    case DType::kF8E5M2Fnuz: return FloatRange(kE5M2Fnuz);
-    case DType::kI16: return {.digits = 15, .lowest = 0, .highest = 14, .integer = true, .negative = true};
-    case DType::kU16: return {.digits = 16, .lowest = 0, .highest = 15, .integer = true, .negative = false};
-    case DType::kF16: return FloatRange(kHalf);
-    case DType::kBF16: return FloatRange(kBrain);
-    case DType::kI32: return {.digits = 31, .lowest = 0, .highest = 30, .integer = true, .negative = true};
-    case DType::kU32: return {.digits = 32, .lowest = 0, .highest = 31, .integer = true, .negative = false};
-    case DType::kF32: return FloatRange(kSingle);
-    case DType::kC64: break;
-    case DType::kF64: return {.digits = 53, .lowest = -1074, .highest = 1023, .integer = false, .negative = true,
-                              .negative_zero = true, .infinity = true, .nan = true};
-    case DType::kI64: return {.digits = 63, .lowest = 0, .highest = 62, .integer = true, .negative = true};
-    case DType::kU64: return {.digits = 64, .lowest = 0, .highest = 63, .integer = true, .negative = false};
+    case DType::kBool:
+      return {.digits = 1, .lowest = 0, .highest = 0, .integer = true, .negative = false};
+    case DType::kF4:
+      return FloatRange(kE2M1);
+    case DType::kF6E2M3:
+      return FloatRange(kE2M3);
+    case DType::kF6E3M2:
+      return FloatRange(kE3M2);
+    case DType::kU8:
+      return {.digits = 8, .lowest = 0, .highest = 7, .integer = true, .negative = false};
+    case DType::kI8:
+      return {.digits = 7, .lowest = 0, .highest = 6, .integer = true, .negative = true};
+    case DType::kF8E5M2:
+      return FloatRange(kE5M2);
+    case DType::kF8E4M3:
+      return FloatRange(kE4M3);
+    case DType::kF8E8M0:
+      return FloatRange(kE8M0);
+    case DType::kF8E4M3Fnuz:
+      return FloatRange(kE4M3Fnuz);
+    case DType::kF8E5M2Fnuz:
+      return FloatRange(kE5M2Fnuz);
+    case DType::kI16:
+      return {.digits = 15, .lowest = 0, .highest = 14, .integer = true, .negative = true};
+    case DType::kU16:
+      return {.digits = 16, .lowest = 0, .highest = 15, .integer = true, .negative = false};
+    case DType::kF16:
+      return FloatRange(kHalf);
+    case DType::kBF16:
+      return FloatRange(kBrain);
+    case DType::kI32:
+      return {.digits = 31, .lowest = 0, .highest = 30, .integer = true, .negative = true};
+    case DType::kU32:
+      return {.digits = 32, .lowest = 0, .highest = 31, .integer = true, .negative = false};
+    case DType::kF32:
+      return FloatRange(kSingle);
+    case DType::kC64:
+      break;
+    case DType::kF64:
+      return {.digits = 53,
+              .lowest = -1074,
+              .highest = 1023,
+              .integer = false,
+              .negative = true,
+              .negative_zero = true,
+              .infinity = true,
+              .nan = true};
+    case DType::kI64:
+      return {.digits = 63, .lowest = 0, .highest = 62, .integer = true, .negative = true};
+    case DType::kU64:
+      return {.digits = 64, .lowest = 0, .highest = 63, .integer = true, .negative = false};
   }
   CheckFailed(__FILE__, __LINE__, "dtype != kC64", "complex numbers have no range");
 }
@@ -434,17 +501,34 @@ std::optional<int64_t> FileBytes(DType dtype, int64_t count) {
   return bits / 8;
 }
 
-bool IsFloat(DType dtype) {
-  return dtype != DType::kBool && dtype != DType::kC64 && !IsInteger(dtype);
-}
+bool IsFloat(DType dtype) { return dtype != DType::kBool && dtype != DType::kC64 && !IsInteger(dtype); }
 
 bool IsInteger(DType dtype) {
   switch (dtype) {
-    case DType::kU8: case DType::kI8: case DType::kI16: case DType::kU16:
-    case DType::kI32: case DType::kU32: case DType::kI64: case DType::kU64: return true;
-    case DType::kBool: case DType::kF4: case DType::kF6E2M3: case DType::kF6E3M2: case DType::kF8E5M2:
-    case DType::kF8E4M3: case DType::kF8E8M0: case DType::kF8E4M3Fnuz: case DType::kF8E5M2Fnuz:
-    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kC64: case DType::kF64: return false;
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kI32:
+    case DType::kU32:
+    case DType::kI64:
+    case DType::kU64:
+      return true;
+    case DType::kBool:
+    case DType::kF4:
+    case DType::kF6E2M3:
+    case DType::kF6E3M2:
+    case DType::kF8E5M2:
+    case DType::kF8E4M3:
+    case DType::kF8E8M0:
+    case DType::kF8E4M3Fnuz:
+    case DType::kF8E5M2Fnuz:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kC64:
+    case DType::kF64:
+      return false;
   }
   return false;
 }
@@ -457,9 +541,9 @@ bool IsLossless(DType from, DType to) {
   // An I8 holds -128 = -2^7, one power of two further than its positive numbers.
   const bool signed_integer = a.integer && a.negative;
   const int reach = signed_integer && !b.integer ? a.highest + 1 : a.highest;
-  return a.digits <= b.digits && a.lowest >= b.lowest && reach <= b.highest &&
-         (!a.negative || b.negative) && (!a.zero || b.zero) && (!a.negative_zero || b.negative_zero) &&
-         (!a.infinity || b.infinity) && (!a.nan || b.nan);
+  return a.digits <= b.digits && a.lowest >= b.lowest && reach <= b.highest && (!a.negative || b.negative) &&
+         (!a.zero || b.zero) && (!a.negative_zero || b.negative_zero) && (!a.infinity || b.infinity) &&
+         (!a.nan || b.nan);
 }
 
 double ToDouble(DType dtype, const std::byte* at) {

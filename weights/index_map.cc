@@ -66,8 +66,8 @@ Run NextRun(Cursor& cursor) {
   const std::optional<int64_t> second = cursor.Peek(1);
   const std::optional<int64_t> third = cursor.Peek(2);
   const int64_t step = second.has_value() ? *second - run.start : 0;
-  const bool begins = second.has_value() &&
-                      (step == 0 || step == 1 || (third.has_value() && *third - *second == step));
+  const bool begins =
+      second.has_value() && (step == 0 || step == 1 || (third.has_value() && *third - *second == step));
   if (begins) run.step = step;
   const int64_t first_taken = begins && cursor.step() == step ? cursor.left() : 1;
   cursor.Advance(first_taken);
@@ -130,8 +130,7 @@ IndexMap IndexMap::Join(absl::Span<const IndexMap> parts) {
 
 IndexMap IndexMap::Tile(const IndexMap& block, int64_t copies, int64_t stride) {
   if (copies == 1) return block;
-  if (copies > 0 && block.runs_.size() == 1 && block.runs_[0].step == 1 &&
-      block.runs_[0].count == stride) {
+  if (copies > 0 && block.runs_.size() == 1 && block.runs_[0].step == 1 && block.runs_[0].count == stride) {
     return Slice(block.runs_[0].start, stride * copies);  // copies that continue one another
   }
   std::vector<Run> runs;
@@ -227,8 +226,9 @@ std::optional<IndexMap> IndexMap::Inverse(int64_t source_size) const {
     plain = run.count == 1 || run.step == 1 || run.step == -1;
     const int64_t first = ends_[at] - run.count;
     const int64_t low = run.step < 0 ? run.start - (run.count - 1) : run.start;
-    pieces.push_back({low, {.start = run.step < 0 ? ends_[at] - 1 : first,
-                            .step = run.step < 0 ? -1 : 1, .count = run.count}});
+    pieces.push_back(
+        {low,
+         {.start = run.step < 0 ? ends_[at] - 1 : first, .step = run.step < 0 ? -1 : 1, .count = run.count}});
   }
   if (plain) {
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.low < b.low; });

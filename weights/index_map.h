@@ -57,8 +57,8 @@ class IndexMap {
   // `copies` of `block`, copy r with every index moved by r*stride.
   static IndexMap Tile(const IndexMap& block, int64_t copies, int64_t stride);
 
-  int64_t size() const { return size_; }              // places, fill included
-  int64_t max_index() const;                          // -1 when all is fill
+  int64_t size() const { return size_; }  // places, fill included
+  int64_t max_index() const;              // -1 when all is fill
   const std::vector<Run>& runs() const { return runs_; }
   bool has_fill() const;
   bool IsIdentity(int64_t source_size) const;

@@ -149,7 +149,8 @@ class Parser {
 
   absl::Status Expect(char c) {
     Skip();
-    if (at_ == text_.size() || text_[at_] != c) return Mistake(absl::StrCat("expected '", std::string(1, c), "'"));
+    if (at_ == text_.size() || text_[at_] != c)
+      return Mistake(absl::StrCat("expected '", std::string(1, c), "'"));
     ++at_;
     return absl::OkStatus();
   }
@@ -159,7 +160,8 @@ class Parser {
     if (end < text_.size() && text_[end] == '-') ++end;
     while (end < text_.size() && absl::ascii_isdigit(text_[end])) ++end;
     int64_t value = 0;
-    if (!absl::SimpleAtoi(text_.substr(at_, end - at_), &value) || value > kMostPlaces || value < -kMostPlaces) {
+    if (!absl::SimpleAtoi(text_.substr(at_, end - at_), &value) || value > kMostPlaces ||
+        value < -kMostPlaces) {
       return Mistake("expected a number");
     }
     at_ = end;
@@ -208,7 +210,8 @@ class Parser {
     }
     const int64_t distance = step > 0 ? stop - start : start - stop;
     const int64_t stride = step > 0 ? step : -step;
-    return Add({.start = start, .step = step, .count = distance <= 0 ? 0 : (distance - 1) / stride + 1}, runs);
+    return Add({.start = start, .step = step, .count = distance <= 0 ? 0 : (distance - 1) / stride + 1},
+               runs);
   }
 
   absl::Status Items(char close, std::vector<Run>& runs) {

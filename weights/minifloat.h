@@ -83,10 +83,9 @@ constexpr double DecodeMinifloat(Minifloat f, uint32_t code) {
   if (f.specials == Specials::kNegativeZero && sign != 0 && exponent == 0 && mantissa == 0) {
     return std::bit_cast<double>(uint64_t{0x7ff8} << 48);
   }
-  const double magnitude =
-      exponent == 0 ? static_cast<double>(mantissa) * PowerOfTwo(1 - f.bias - m)
-                    : static_cast<double>(mantissa + (1u << m)) *
-                          PowerOfTwo(static_cast<int>(exponent) - f.bias - m);
+  const double magnitude = exponent == 0 ? static_cast<double>(mantissa) * PowerOfTwo(1 - f.bias - m)
+                                         : static_cast<double>(mantissa + (1u << m)) *
+                                               PowerOfTwo(static_cast<int>(exponent) - f.bias - m);
   return sign != 0 ? -magnitude : magnitude;
 }
 
@@ -95,11 +94,16 @@ constexpr uint32_t OverflowCode(Minifloat f) {
   const int m = f.mantissa_bits;
   const uint32_t ones = (1u << (m + f.exponent_bits)) - 1;
   switch (f.specials) {
-    case Specials::kIeee: return ones - ((1u << m) - 1);
-    case Specials::kNanOnly: return ones;
-    case Specials::kNegativeZero: return ones + 1;
-    case Specials::kNone: return ones;
-    case Specials::kScaleOnly: return ones;
+    case Specials::kIeee:
+      return ones - ((1u << m) - 1);
+    case Specials::kNanOnly:
+      return ones;
+    case Specials::kNegativeZero:
+      return ones + 1;
+    case Specials::kNone:
+      return ones;
+    case Specials::kScaleOnly:
+      return ones;
   }
   return 0;
 }
@@ -108,28 +112,35 @@ constexpr uint32_t OverflowCode(Minifloat f) {
 constexpr uint32_t LargestCode(Minifloat f) {
   const uint32_t ones = (1u << (f.mantissa_bits + f.exponent_bits)) - 1;
   switch (f.specials) {
-    case Specials::kIeee: return OverflowCode(f) - 1;
-    case Specials::kNanOnly: return ones - 1;
-    case Specials::kNegativeZero: return ones;
-    case Specials::kNone: return ones;
-    case Specials::kScaleOnly: return ones - 1;
+    case Specials::kIeee:
+      return OverflowCode(f) - 1;
+    case Specials::kNanOnly:
+      return ones - 1;
+    case Specials::kNegativeZero:
+      return ones;
+    case Specials::kNone:
+      return ones;
+    case Specials::kScaleOnly:
+      return ones - 1;
   }
   return 0;
 }
 
-// NaN, with as much of the payload (aligned at the top of 52 bits) as there is room for.
-constexpr uint32_t NanCode(Minifloat f, uint32_t sign, uint64_t payload) {
+// NaN, with as much of its payload as there is room for: the upper bits, `kept`.
+constexpr uint32_t NanCode(Minifloat f, uint32_t sign, uint32_t kept) {
   const int m = f.mantissa_bits;
   const uint32_t placed_sign = sign << (m + f.exponent_bits);
   switch (f.specials) {
-    case Specials::kIeee: {
-      const uint32_t kept = static_cast<uint32_t>(payload >> (52 - m));
+    case Specials::kIeee:
       return placed_sign | OverflowCode(f) | (kept != 0 ? kept : 1u << (m - 1));
-    }
-    case Specials::kNanOnly: return placed_sign | OverflowCode(f);
-    case Specials::kNegativeZero: return OverflowCode(f);
-    case Specials::kNone: return 0;  // the type has no NaN
-    case Specials::kScaleOnly: return OverflowCode(f);
+    case Specials::kNanOnly:
+      return placed_sign | OverflowCode(f);
+    case Specials::kNegativeZero:
+      return OverflowCode(f);
+    case Specials::kNone:
+      return 0;  // the type has no NaN
+    case Specials::kScaleOnly:
+      return OverflowCode(f);
   }
   return 0;
 }
@@ -159,7 +170,7 @@ constexpr uint32_t EncodeMinifloat(typename Wide::Bits bits) {
   const uint32_t sign = static_cast<uint32_t>(bits >> (kTotal - 1));
   const Bits magnitude = bits & ~(Bits{1} << (kTotal - 1));
   const Bits fraction = magnitude & ((Bits{1} << kWide) - 1);
-  if (magnitude > kInfinity) return NanCode(kFormat, sign, static_cast<uint64_t>(fraction) << (52 - kWide));
+  if (magnitude > kInfinity) return NanCode(kFormat, sign, static_cast<uint32_t>(fraction >> (kWide - m)));
   if constexpr (kScale) {
     if (sign != 0 || magnitude == 0) return OverflowCode(kFormat);
   }
@@ -192,6 +203,12 @@ constexpr uint32_t EncodeMinifloat(typename Wide::Bits bits) {
   return WithSign<kFormat>(code, sign);
 }
 
+// `yes` or `no` without a branch. A conditional expression would be turned into one where
+// an arm holds float arithmetic, which the compiler may not evaluate in vain.
+inline uint32_t Select(bool condition, uint32_t yes, uint32_t no) {
+  return no ^ ((yes ^ no) & (0u - static_cast<uint32_t>(condition)));
+}
+
 // The same for a float and no branch, so that a loop over it is vectorised: numbers are
 // rebiased and rounded as integers, subnormals are rounded by an addition in float
 // arithmetic whose unit in the last place is the format's smallest step.
@@ -208,12 +225,11 @@ inline uint32_t EncodeFloatBranchless(uint32_t bits) {
   const uint32_t subnormal = std::bit_cast<uint32_t>(lifted) - kMagic;
   const uint32_t odd = magnitude >> kDrop & 1;
   const uint32_t normal = (magnitude - kRebias + ((1u << (kDrop - 1)) - 1) + odd) >> kDrop;
-  uint32_t code = magnitude < kSmallestNormal ? subnormal : normal;
-  code = code > LargestCode(kFormat) ? OverflowCode(kFormat) : code;
+  uint32_t code = Select(magnitude < kSmallestNormal, subnormal, normal);
+  code = Select(code > LargestCode(kFormat), OverflowCode(kFormat), code);
   code = WithSign<kFormat>(code, sign);
-  return magnitude > 0x7f800000u
-             ? NanCode(kFormat, sign, static_cast<uint64_t>(magnitude & 0x7fffffu) << 29)
-             : code;
+  const uint32_t nan = NanCode(kFormat, sign, (magnitude & 0x7fffffu) >> kDrop);
+  return Select(magnitude > 0x7f800000u, nan, code);
 }
 
 }  // namespace twinforge

@@ -13,10 +13,10 @@
 namespace twinforge {
 
 WeightPtr SimpleFill(double value, DType dtype, Shape shape);
-WeightPtr SimpleTake(const WeightPtr& x, int64_t axis, IndexMap map, double fill);   // simplify_take.cc
-WeightPtr SimpleTranspose(const WeightPtr& x, std::vector<int64_t> perm);            // simplify_view.cc
-WeightPtr SimpleReshape(const WeightPtr& x, Shape shape);                            // simplify_view.cc
-WeightPtr SimpleConcat(int64_t axis, std::vector<WeightPtr> xs);                     // simplify_concat.cc
+WeightPtr SimpleTake(const WeightPtr& x, int64_t axis, IndexMap map, double fill);  // simplify_take.cc
+WeightPtr SimpleTranspose(const WeightPtr& x, std::vector<int64_t> perm);           // simplify_view.cc
+WeightPtr SimpleReshape(const WeightPtr& x, Shape shape);                           // simplify_view.cc
+WeightPtr SimpleConcat(int64_t axis, std::vector<WeightPtr> xs);                    // simplify_concat.cc
 WeightPtr SimpleCast(const WeightPtr& x, DType dtype);
 WeightPtr SimpleMap(MapFn fn, const WeightPtr& x, const WeightPtr& y);
 WeightPtr SimpleContract(const WeightPtr& a, const WeightPtr& b);
@@ -31,7 +31,7 @@ double ApplyMap(MapFn fn, double x, double y);
 
 // The concat that a reshape of a concat equals, or null: possible where the axis still
 // stands apart in the new shape.
-WeightPtr ReshapeOperands(const WeightPtr& concat, const Shape& shape);              // simplify_concat.cc
+WeightPtr ReshapeOperands(const WeightPtr& concat, const Shape& shape);  // simplify_concat.cc
 
 }  // namespace twinforge
 

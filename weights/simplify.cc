@@ -17,10 +17,14 @@ bool IsMapByConstant(const WeightPtr& w) {
 
 double ApplyMap(MapFn fn, double x, double y) {
   switch (fn) {
-    case MapFn::kAdd: return x + y;
-    case MapFn::kSub: return x - y;
-    case MapFn::kMul: return x * y;
-    case MapFn::kDiv: return x / y;
+    case MapFn::kAdd:
+      return x + y;
+    case MapFn::kSub:
+      return x - y;
+    case MapFn::kMul:
+      return x * y;
+    case MapFn::kDiv:
+      return x / y;
   }
   return 0;
 }
@@ -60,7 +64,8 @@ WeightPtr SimpleStat(StatKind kind, const WeightPtr& x, std::vector<int64_t> axe
   return WeightPool::Stat(kind, x, std::move(axes));
 }
 
-WeightPtr SimpleGroup(GroupFn fn, const WeightPtr& x, int64_t axis, int64_t size, int64_t keep, DType target) {
+WeightPtr SimpleGroup(GroupFn fn, const WeightPtr& x, int64_t axis, int64_t size, int64_t keep,
+                      DType target) {
   return WeightPool::Group(fn, x, axis, size, keep, target);
 }
 
@@ -85,16 +90,26 @@ class Rebuilder {
  private:
   WeightPtr Make(const WeightPtr& w, std::vector<WeightPtr> xs) const {
     switch (w->kind()) {
-      case WeightKind::kSource: return Bound(w);
-      case WeightKind::kFill: return SimpleFill(w->fill(), w->dtype(), w->shape());
-      case WeightKind::kTake: return SimpleTake(xs[0], w->axis(), w->map(), w->fill());
-      case WeightKind::kTranspose: return SimpleTranspose(xs[0], w->perm());
-      case WeightKind::kReshape: return SimpleReshape(xs[0], w->shape());
-      case WeightKind::kConcat: return SimpleConcat(w->axis(), std::move(xs));
-      case WeightKind::kCast: return SimpleCast(xs[0], w->dtype());
-      case WeightKind::kMap: return SimpleMap(w->map_fn(), xs[0], xs[1]);
-      case WeightKind::kContract: return SimpleContract(xs[0], xs[1]);
-      case WeightKind::kStat: return SimpleStat(w->stat_kind(), xs[0], w->axes());
+      case WeightKind::kSource:
+        return Bound(w);
+      case WeightKind::kFill:
+        return SimpleFill(w->fill(), w->dtype(), w->shape());
+      case WeightKind::kTake:
+        return SimpleTake(xs[0], w->axis(), w->map(), w->fill());
+      case WeightKind::kTranspose:
+        return SimpleTranspose(xs[0], w->perm());
+      case WeightKind::kReshape:
+        return SimpleReshape(xs[0], w->shape());
+      case WeightKind::kConcat:
+        return SimpleConcat(w->axis(), std::move(xs));
+      case WeightKind::kCast:
+        return SimpleCast(xs[0], w->dtype());
+      case WeightKind::kMap:
+        return SimpleMap(w->map_fn(), xs[0], xs[1]);
+      case WeightKind::kContract:
+        return SimpleContract(xs[0], xs[1]);
+      case WeightKind::kStat:
+        return SimpleStat(w->stat_kind(), xs[0], w->axes());
       case WeightKind::kGroup:
         return SimpleGroup(w->group_fn(), xs[0], w->axis(), w->group_size(), w->keep(), w->group_target());
     }
@@ -103,9 +118,9 @@ class Rebuilder {
 
   WeightPtr Bound(const WeightPtr& source) const {
     if (bindings_ == nullptr) return source;
-    const auto found = std::lower_bound(
-        bindings_->begin(), bindings_->end(), source->source_name(),
-        [](const std::pair<std::string, WeightPtr>& binding, const std::string& name) { return binding.first < name; });
+    const auto found = std::lower_bound(bindings_->begin(), bindings_->end(), source->source_name(),
+                                        [](const std::pair<std::string, WeightPtr>& binding,
+                                           const std::string& name) { return binding.first < name; });
     if (found == bindings_->end() || found->first != source->source_name()) return source;
     TWIN_CHECK(found->second->dtype() == source->dtype() && found->second->shape() == source->shape(),
                absl::StrCat("a binding changes the type of ", source->source_name()));

@@ -52,7 +52,8 @@ WeightPtr JoinPlaces(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64
   const Places left = PlacesOf(a, axis);
   const Places right = PlacesOf(b, axis);
   if (left.map.has_fill() && right.map.has_fill() && !SameBits(left.fill, right.fill)) return nullptr;
-  return SimpleTake(left.base, axis, JoinMaps(left.map, right.map, copies), left.map.has_fill() ? left.fill : right.fill);
+  return SimpleTake(left.base, axis, JoinMaps(left.map, right.map, copies),
+                    left.map.has_fill() ? left.fill : right.fill);
 }
 
 // Below two equal reshapes the operands are joined along the axis before which as many
@@ -95,7 +96,8 @@ WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t cop
     case WeightKind::kReshape:
       return JoinReshapes(a, b, axis, copies);
     case WeightKind::kTake:
-      if (a->axis() == axis || a->axis() != b->axis() || !(a->map() == b->map()) || !SameBits(a->fill(), b->fill())) {
+      if (a->axis() == axis || a->axis() != b->axis() || !(a->map() == b->map()) ||
+          !SameBits(a->fill(), b->fill())) {
         return nullptr;
       }
       joined = join_below(axis);
@@ -108,8 +110,12 @@ WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t cop
       if (!IsMapByConstant(a) || a->map_fn() != b->map_fn() || a->child(1) != b->child(1)) return nullptr;
       joined = join_below(axis);
       return joined == nullptr ? nullptr : SimpleMap(a->map_fn(), joined, a->child(1));
-    case WeightKind::kSource: case WeightKind::kFill: case WeightKind::kConcat: case WeightKind::kContract:
-    case WeightKind::kStat: case WeightKind::kGroup:
+    case WeightKind::kSource:
+    case WeightKind::kFill:
+    case WeightKind::kConcat:
+    case WeightKind::kContract:
+    case WeightKind::kStat:
+    case WeightKind::kGroup:
       return nullptr;
   }
   return nullptr;

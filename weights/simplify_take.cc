@@ -39,7 +39,8 @@ struct BelowReshape {
 // The axis of `shape` lies within one axis of the operand, which it splits:
 //
 //   [64] -> [4, 16], take axis 1 by [0:16 fill:112]: take axis 0 by [0:16 fill:112] x 4
-std::optional<BelowReshape> TakeOfSplit(const Shape& in, const Shape& out, int64_t axis, const IndexMap& map) {
+std::optional<BelowReshape> TakeOfSplit(const Shape& in, const Shape& out, int64_t axis,
+                                        const IndexMap& map) {
   const int64_t after = Product(absl::MakeConstSpan(out).subspan(axis + 1));
   const int64_t whole = out[axis] * after;
   std::optional<int64_t> place;
@@ -59,7 +60,8 @@ std::optional<BelowReshape> TakeOfSplit(const Shape& in, const Shape& out, int64
   const int64_t block = after / place_after;
   const int64_t copies = in[*place] * place_after / whole;
   int64_t runs = 0;
-  if (__builtin_mul_overflow(RunsAfterRefining(map, block), copies, &runs) || runs > kMostRuns) return std::nullopt;
+  if (__builtin_mul_overflow(RunsAfterRefining(map, block), copies, &runs) || runs > kMostRuns)
+    return std::nullopt;
   return BelowReshape{*place, IndexMap::Tile(map.Refine(block), copies, out[axis] * block)};
 }
 
@@ -67,7 +69,8 @@ std::optional<BelowReshape> TakeOfSplit(const Shape& in, const Shape& out, int64
 // of them:
 //
 //   [4, 16] -> [64], take axis 0 by [16:32 0:16 32:64]: take axis 0 by [1 0 2:4]
-std::optional<BelowReshape> TakeOfMerge(const Shape& in, const Shape& out, int64_t axis, const IndexMap& map) {
+std::optional<BelowReshape> TakeOfMerge(const Shape& in, const Shape& out, int64_t axis,
+                                        const IndexMap& map) {
   const int64_t after = Product(absl::MakeConstSpan(out).subspan(axis + 1));
   int64_t end = static_cast<int64_t>(in.size());  // merged axes are [begin, end)
   int64_t suffix = 1;
@@ -169,8 +172,8 @@ WeightPtr TakeOfTake(const WeightPtr& x, int64_t axis, const IndexMap& map, doub
   if (axis == x->axis()) {
     IndexMap composed = map.After(x->map());
     // Inner fill that the outer map does not read is no obstacle.
-    const bool inner_fill_read = composed.has_fill() && x->map().has_fill() &&
-                                 (!map.has_fill() || !SameBits(fill, x->fill()));
+    const bool inner_fill_read =
+        composed.has_fill() && x->map().has_fill() && (!map.has_fill() || !SameBits(fill, x->fill()));
     if (inner_fill_read && map.has_fill()) {
       int64_t outer = 0, both = 0;
       for (const Run& run : map.runs()) outer += run.is_fill() ? run.count : 0;
@@ -202,10 +205,18 @@ std::optional<double> FillBelowMap(const WeightPtr& x, double fill) {
   const double constant = x->child(1)->fill();
   double inverse = fill;
   switch (x->map_fn()) {
-    case MapFn::kAdd: inverse = fill - constant; break;
-    case MapFn::kSub: inverse = fill + constant; break;
-    case MapFn::kMul: inverse = fill / constant; break;
-    case MapFn::kDiv: inverse = fill * constant; break;
+    case MapFn::kAdd:
+      inverse = fill - constant;
+      break;
+    case MapFn::kSub:
+      inverse = fill + constant;
+      break;
+    case MapFn::kMul:
+      inverse = fill / constant;
+      break;
+    case MapFn::kDiv:
+      inverse = fill * constant;
+      break;
   }
   for (double candidate : {inverse, fill, -fill}) {
     const double below = RoundTo(x->dtype(), candidate);
@@ -240,21 +251,31 @@ WeightPtr TakeOfFill(const WeightPtr& x, int64_t axis, const IndexMap& map, doub
   for (Run& run : runs) {
     if (!run.is_fill()) run = {.start = 0, .step = 0, .count = run.count};
   }
-  return WeightPool::Take(SimpleFill(x->fill(), x->dtype(), std::move(shape)), axis, IndexMap(std::move(runs)), fill);
+  return WeightPool::Take(SimpleFill(x->fill(), x->dtype(), std::move(shape)), axis,
+                          IndexMap(std::move(runs)), fill);
 }
 
 // What the take equals once its operand has been looked at; null if the take stands.
 WeightPtr TakeBelow(const WeightPtr& x, int64_t axis, const IndexMap& map, double fill) {
   switch (x->kind()) {
-    case WeightKind::kFill: return TakeOfFill(x, axis, map, fill);
-    case WeightKind::kTake: return TakeOfTake(x, axis, map, fill);
+    case WeightKind::kFill:
+      return TakeOfFill(x, axis, map, fill);
+    case WeightKind::kTake:
+      return TakeOfTake(x, axis, map, fill);
     case WeightKind::kTranspose:
       return SimpleTranspose(SimpleTake(x->child(), x->perm()[axis], map, fill), x->perm());
-    case WeightKind::kReshape: return TakeOfReshape(x, axis, map, fill);
-    case WeightKind::kConcat: return TakeOfConcat(x, axis, map, fill);
-    case WeightKind::kCast: return TakeOfCast(x, axis, map, fill);
-    case WeightKind::kMap: return TakeOfMap(x, axis, map, fill);
-    case WeightKind::kSource: case WeightKind::kContract: case WeightKind::kStat: case WeightKind::kGroup:
+    case WeightKind::kReshape:
+      return TakeOfReshape(x, axis, map, fill);
+    case WeightKind::kConcat:
+      return TakeOfConcat(x, axis, map, fill);
+    case WeightKind::kCast:
+      return TakeOfCast(x, axis, map, fill);
+    case WeightKind::kMap:
+      return TakeOfMap(x, axis, map, fill);
+    case WeightKind::kSource:
+    case WeightKind::kContract:
+    case WeightKind::kStat:
+    case WeightKind::kGroup:
       return nullptr;
   }
   return nullptr;

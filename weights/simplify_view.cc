@@ -225,7 +225,8 @@ WeightPtr SimpleReshape(const WeightPtr& x, Shape shape) {
   if (x->kind() == WeightKind::kFill || x->element_count() == 0) {
     return SimpleFill(x->kind() == WeightKind::kFill ? x->fill() : 0, x->dtype(), std::move(shape));
   }
-  if (x->kind() == WeightKind::kCast) return SimpleCast(SimpleReshape(x->child(), std::move(shape)), x->dtype());
+  if (x->kind() == WeightKind::kCast)
+    return SimpleCast(SimpleReshape(x->child(), std::move(shape)), x->dtype());
   if (IsMapByConstant(x)) {
     return SimpleMap(x->map_fn(), SimpleReshape(x->child(), std::move(shape)), x->child(1));
   }
@@ -241,7 +242,8 @@ WeightPtr SimpleTranspose(const WeightPtr& x, std::vector<int64_t> perm) {
     for (int64_t axis : perm) shape.push_back(x->shape()[axis]);
     return SimpleFill(x->kind() == WeightKind::kFill ? x->fill() : 0, x->dtype(), std::move(shape));
   }
-  if (x->kind() == WeightKind::kCast) return SimpleCast(SimpleTranspose(x->child(), std::move(perm)), x->dtype());
+  if (x->kind() == WeightKind::kCast)
+    return SimpleCast(SimpleTranspose(x->child(), std::move(perm)), x->dtype());
   if (IsMapByConstant(x)) {
     return SimpleMap(x->map_fn(), SimpleTranspose(x->child(), std::move(perm)), x->child(1));
   }

@@ -47,11 +47,21 @@ std::string JsonText(absl::string_view text) {
   std::string quoted = "\"";
   for (char c : text) {
     switch (c) {
-      case '"': quoted += "\\\""; break;
-      case '\\': quoted += "\\\\"; break;
-      case '\n': quoted += "\\n"; break;
-      case '\t': quoted += "\\t"; break;
-      case '\r': quoted += "\\r"; break;
+      case '"':
+        quoted += "\\\"";
+        break;
+      case '\\':
+        quoted += "\\\\";
+        break;
+      case '\n':
+        quoted += "\\n";
+        break;
+      case '\t':
+        quoted += "\\t";
+        break;
+      case '\r':
+        quoted += "\\r";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20) {
           absl::StrAppend(&quoted, "\\u", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad4));
@@ -70,9 +80,11 @@ std::string GroupText(const Weight& w, const std::string& x) {
     case GroupFn::kKeepLargest:
       return absl::StrCat("keep(", x, ", ", w.axis(), ", ", w.keep(), " of ", w.group_size(), ")");
     case GroupFn::kScale:
-      return absl::StrCat("scale(", x, ", ", w.axis(), ", ", w.group_size(), ", ", Name(w.group_target()), ")");
+      return absl::StrCat("scale(", x, ", ", w.axis(), ", ", w.group_size(), ", ", Name(w.group_target()),
+                          ")");
     case GroupFn::kCodes:
-      return absl::StrCat("codes(", x, ", ", w.axis(), ", ", w.group_size(), ", ", Name(w.group_target()), ")");
+      return absl::StrCat("codes(", x, ", ", w.axis(), ", ", w.group_size(), ", ", Name(w.group_target()),
+                          ")");
   }
   return "";
 }
@@ -132,7 +144,9 @@ class Parser {
   absl::string_view Token() {
     Skip();
     const size_t begin = at_;
-    while (at_ < text_.size() && text_.substr(at_, 1).find_first_of(",:)]([ \n\t\r") == absl::string_view::npos) ++at_;
+    while (at_ < text_.size() &&
+           text_.substr(at_, 1).find_first_of(",:)]([ \n\t\r") == absl::string_view::npos)
+      ++at_;
     return text_.substr(begin, at_ - begin);
   }
 
@@ -205,8 +219,10 @@ class Parser {
   absl::StatusOr<uint32_t> HexUnit() {
     uint32_t unit = 0;
     const absl::string_view digits = text_.substr(at_, 4);
-    const std::from_chars_result result = std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
-    if (digits.size() < 4 || result.ptr != digits.data() + 4) return Wrong("expected four hexadecimal digits");
+    const std::from_chars_result result =
+        std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
+    if (digits.size() < 4 || result.ptr != digits.data() + 4)
+      return Wrong("expected four hexadecimal digits");
     at_ += 4;
     return unit;
   }
@@ -246,7 +262,8 @@ class Parser {
       if (depth == 0 && (c == ',' || c == ')')) break;
       if (c == ']' || c == ')') --depth;
     }
-    absl::StatusOr<IndexMap> map = IndexMap::Parse(absl::StripTrailingAsciiWhitespace(text_.substr(at_, end - at_)));
+    absl::StatusOr<IndexMap> map =
+        IndexMap::Parse(absl::StripTrailingAsciiWhitespace(text_.substr(at_, end - at_)));
     if (!map.ok()) return Wrong(DiagnosticOf(map.status())->message);
     at_ = end;
     return map;
@@ -398,27 +415,36 @@ class Parser {
 
 std::string Text(const WeightPtr& w) {
   switch (w->kind()) {
-    case WeightKind::kSource: return absl::StrCat("source(", JsonText(w->source_name()), ": ", TypeText(*w), ")");
-    case WeightKind::kFill: return absl::StrCat("fill(", NumberText(w->fill(), w->dtype()), ": ", TypeText(*w), ")");
+    case WeightKind::kSource:
+      return absl::StrCat("source(", JsonText(w->source_name()), ": ", TypeText(*w), ")");
+    case WeightKind::kFill:
+      return absl::StrCat("fill(", NumberText(w->fill(), w->dtype()), ": ", TypeText(*w), ")");
     case WeightKind::kTake: {
-      const std::string fill = SameBits(w->fill(), 0) ? "" : absl::StrCat(", ", NumberText(w->fill(), w->dtype()));
+      const std::string fill =
+          SameBits(w->fill(), 0) ? "" : absl::StrCat(", ", NumberText(w->fill(), w->dtype()));
       return absl::StrCat("take(", Text(w->child()), ", ", w->axis(), ", ", w->map().Text(), fill, ")");
     }
-    case WeightKind::kTranspose: return absl::StrCat("transpose(", Text(w->child()), ", ", ShapeText(w->perm()), ")");
-    case WeightKind::kReshape: return absl::StrCat("reshape(", Text(w->child()), ", ", ShapeText(w->shape()), ")");
+    case WeightKind::kTranspose:
+      return absl::StrCat("transpose(", Text(w->child()), ", ", ShapeText(w->perm()), ")");
+    case WeightKind::kReshape:
+      return absl::StrCat("reshape(", Text(w->child()), ", ", ShapeText(w->shape()), ")");
     case WeightKind::kConcat: {
       std::string text = absl::StrCat("concat(", w->axis());
       for (const WeightPtr& x : w->children()) absl::StrAppend(&text, ", ", Text(x));
       return text + ")";
     }
-    case WeightKind::kCast: return absl::StrCat("cast(", Text(w->child()), ", ", Name(w->dtype()), ")");
+    case WeightKind::kCast:
+      return absl::StrCat("cast(", Text(w->child()), ", ", Name(w->dtype()), ")");
     case WeightKind::kMap:
-      return absl::StrCat(kMapNames[static_cast<int>(w->map_fn())], "(", Text(w->child(0)), ", ", Text(w->child(1)), ")");
-    case WeightKind::kContract: return absl::StrCat("contract(", Text(w->child(0)), ", ", Text(w->child(1)), ")");
+      return absl::StrCat(kMapNames[static_cast<int>(w->map_fn())], "(", Text(w->child(0)), ", ",
+                          Text(w->child(1)), ")");
+    case WeightKind::kContract:
+      return absl::StrCat("contract(", Text(w->child(0)), ", ", Text(w->child(1)), ")");
     case WeightKind::kStat:
       return absl::StrCat("stat(", kStatNames[static_cast<int>(w->stat_kind())], ", ", Text(w->child()), ", ",
                           ShapeText(w->axes()), ")");
-    case WeightKind::kGroup: return GroupText(*w, Text(w->child()));
+    case WeightKind::kGroup:
+      return GroupText(*w, Text(w->child()));
   }
   return "";
 }

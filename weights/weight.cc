@@ -32,9 +32,9 @@ bool SameBytes(double a, double b) { return std::bit_cast<uint64_t>(a) == std::b
 bool Equal(const Weight& a, const Weight& b) {
   return a.hash() == b.hash() && a.kind() == b.kind() && a.dtype() == b.dtype() && a.shape() == b.shape() &&
          a.axis() == b.axis() && a.group_size() == b.group_size() && a.keep() == b.keep() &&
-         a.group_target() == b.group_target() && a.group_fn() == b.group_fn() && SameBytes(a.fill(), b.fill()) &&
-         a.perm() == b.perm() && a.children() == b.children() && a.map() == b.map() &&
-         a.source_name() == b.source_name();
+         a.group_target() == b.group_target() && a.group_fn() == b.group_fn() &&
+         SameBytes(a.fill(), b.fill()) && a.perm() == b.perm() && a.children() == b.children() &&
+         a.map() == b.map() && a.source_name() == b.source_name();
 }
 
 struct EntryHash {
@@ -317,11 +317,18 @@ bool OnlyMoves(const WeightPtr& w) {
   Visit(w, seen);
   return std::all_of(seen.begin(), seen.end(), [](const Weight* node) {
     switch (node->kind()) {
-      case WeightKind::kSource: case WeightKind::kFill: case WeightKind::kTake:
-      case WeightKind::kTranspose: case WeightKind::kReshape: case WeightKind::kConcat:
+      case WeightKind::kSource:
+      case WeightKind::kFill:
+      case WeightKind::kTake:
+      case WeightKind::kTranspose:
+      case WeightKind::kReshape:
+      case WeightKind::kConcat:
         return true;
-      case WeightKind::kCast: case WeightKind::kMap: case WeightKind::kContract:
-      case WeightKind::kStat: case WeightKind::kGroup:
+      case WeightKind::kCast:
+      case WeightKind::kMap:
+      case WeightKind::kContract:
+      case WeightKind::kStat:
+      case WeightKind::kGroup:
         return false;
     }
     return false;

@@ -45,13 +45,24 @@ class Weight;
 using WeightPtr = std::shared_ptr<const Weight>;
 
 enum class WeightKind : uint8_t {
-  kSource, kFill, kTake, kTranspose, kReshape, kConcat, kCast, kMap, kContract, kStat, kGroup,
+  kSource,
+  kFill,
+  kTake,
+  kTranspose,
+  kReshape,
+  kConcat,
+  kCast,
+  kMap,
+  kContract,
+  kStat,
+  kGroup,
 };
 
 enum class MapFn : uint8_t { kAdd, kSub, kMul, kDiv };
 enum class StatKind : uint8_t { kAbsMax, kMean, kSumSquares, kMin, kMax };
 enum class GroupFn : uint8_t {
-  kKeepLargest,  // keep the `keep` elements of largest magnitude of each group, others 0; ties: lowest index wins
+  kKeepLargest,  // keep the `keep` elements of largest magnitude of each group, others 0; ties: lowest index
+                 // wins
   kScale,        // absmax of the group / largest code of `target`; axis shrinks by `size`; result f32
   kCodes,        // round(x / scale of the group) in `target`; same shape
 };
@@ -67,18 +78,18 @@ class Weight {
   const WeightPtr& child(int i = 0) const { return children_[i]; }
 
   // Fields of single kinds; each names who may ask.
-  const std::string& source_name() const { return name_; }   // kSource: tensor name
-  double fill() const { return fill_; }                      // kFill, kTake
-  int64_t axis() const { return axis_; }                     // kTake, kConcat, kGroup
-  const IndexMap& map() const { return map_; }               // kTake
-  const std::vector<int64_t>& perm() const { return list_; } // kTranspose
-  const std::vector<int64_t>& axes() const { return list_; } // kStat
-  MapFn map_fn() const { return static_cast<MapFn>(fn_); }         // kMap
-  StatKind stat_kind() const { return static_cast<StatKind>(fn_); }// kStat
-  GroupFn group_fn() const { return static_cast<GroupFn>(fn_); }   // kGroup
-  int64_t group_size() const { return size_; }               // kGroup
-  int64_t keep() const { return keep_; }                     // kGroup, kKeepLargest
-  DType group_target() const { return target_; }             // kGroup, kScale and kCodes
+  const std::string& source_name() const { return name_; }           // kSource: tensor name
+  double fill() const { return fill_; }                              // kFill, kTake
+  int64_t axis() const { return axis_; }                             // kTake, kConcat, kGroup
+  const IndexMap& map() const { return map_; }                       // kTake
+  const std::vector<int64_t>& perm() const { return list_; }         // kTranspose
+  const std::vector<int64_t>& axes() const { return list_; }         // kStat
+  MapFn map_fn() const { return static_cast<MapFn>(fn_); }           // kMap
+  StatKind stat_kind() const { return static_cast<StatKind>(fn_); }  // kStat
+  GroupFn group_fn() const { return static_cast<GroupFn>(fn_); }     // kGroup
+  int64_t group_size() const { return size_; }                       // kGroup
+  int64_t keep() const { return keep_; }                             // kGroup, kKeepLargest
+  DType group_target() const { return target_; }                     // kGroup, kScale and kCodes
 
   // Equal for structurally equal programs, stable between runs and machines.
   uint64_t hash() const { return hash_; }

@@ -36,16 +36,16 @@ std::map<std::string, Expected> Digests() {
   std::ifstream file(TWINFORGE_SOURCE_DIR "/tests/weights/dtype_digests.txt");
   std::map<std::string, Expected> digests;
   std::string direction, name;
-  for (Expected row; file >> direction >> name >> row.count >> row.digest;) digests[direction + " " + name] = row;
+  for (Expected row; file >> direction >> name >> row.count >> row.digest;)
+    digests[direction + " " + name] = row;
   return digests;
 }
 
-const DType kSmallFloats[] = {DType::kF4, DType::kF6E2M3, DType::kF6E3M2, DType::kF8E5M2, DType::kF8E4M3,
-                              DType::kF8E8M0, DType::kF8E4M3Fnuz, DType::kF8E5M2Fnuz, DType::kF16, DType::kBF16};
+const DType kSmallFloats[] = {DType::kF4,     DType::kF6E2M3, DType::kF6E3M2,     DType::kF8E5M2,
+                              DType::kF8E4M3, DType::kF8E8M0, DType::kF8E4M3Fnuz, DType::kF8E5M2Fnuz,
+                              DType::kF16,    DType::kBF16};
 
-bool HasNan(DType dtype) {
-  return dtype != DType::kF4 && dtype != DType::kF6E2M3 && dtype != DType::kF6E3M2;
-}
+bool HasNan(DType dtype) { return dtype != DType::kF4 && dtype != DType::kF6E2M3 && dtype != DType::kF6E3M2; }
 
 double Value(DType dtype, uint64_t code) {
   std::byte element[8];
@@ -121,7 +121,8 @@ TEST(DType, FloatsRoundAsMlDtypesRounds) {
     ASSERT_EQ(static_cast<int64_t>(floats.size()), expected.count) << Name(dtype);
     const int64_t bytes = ElementBytes(dtype);
     std::vector<std::byte> codes(floats.size() * bytes);
-    Convert(DType::kF32, reinterpret_cast<const std::byte*>(floats.data()), dtype, codes.data(), floats.size());
+    Convert(DType::kF32, reinterpret_cast<const std::byte*>(floats.data()), dtype, codes.data(),
+            floats.size());
     // The same through double, one by one: the two implementations agree, NaN payloads included.
     for (size_t i = 0; i < floats.size(); ++i) {
       std::byte single[8] = {};
@@ -201,24 +202,29 @@ TEST(DType, WideIntegersKeepEveryBit) {
   EXPECT_EQ((Converted<uint64_t, int64_t>(DType::kU64, UINT64_MAX, DType::kI64)), INT64_MAX);
   EXPECT_EQ((Converted<int64_t, int8_t>(DType::kI64, -129, DType::kI8)), -128);
   EXPECT_EQ((Converted<uint8_t, int8_t>(DType::kU8, 200, DType::kI8)), 127);
-  EXPECT_EQ((Converted<int64_t, float>(DType::kI64, (int64_t{1} << 60) + 1, DType::kF32)), std::ldexp(1.0f, 60));
+  EXPECT_EQ((Converted<int64_t, float>(DType::kI64, (int64_t{1} << 60) + 1, DType::kF32)),
+            std::ldexp(1.0f, 60));
   // 2^54 + 2^30 + 1 is above the tie of floats; through double it would be on it.
   const int64_t beside_tie = (int64_t{1} << 54) + (int64_t{1} << 30) + 1;
-  EXPECT_EQ((Converted<int64_t, float>(DType::kI64, beside_tie, DType::kF32)), std::ldexp(1.0f, 54) + std::ldexp(1.0f, 31));
-  EXPECT_EQ((Converted<int64_t, float>(DType::kI64, -beside_tie, DType::kF32)), -std::ldexp(1.0f, 54) - std::ldexp(1.0f, 31));
+  EXPECT_EQ((Converted<int64_t, float>(DType::kI64, beside_tie, DType::kF32)),
+            std::ldexp(1.0f, 54) + std::ldexp(1.0f, 31));
+  EXPECT_EQ((Converted<int64_t, float>(DType::kI64, -beside_tie, DType::kF32)),
+            -std::ldexp(1.0f, 54) - std::ldexp(1.0f, 31));
 }
 
 // Elements with every kind of bits, NaN payloads included.
 std::vector<std::byte> RandomElements(DType dtype, int64_t count) {
   std::mt19937_64 random(11);
   std::vector<std::byte> elements(count * ElementBytes(dtype));
-  for (std::byte& byte : elements) byte = static_cast<std::byte>(random() & (BitWidth(dtype) < 8 ? (1 << BitWidth(dtype)) - 1 : 255));
+  for (std::byte& byte : elements)
+    byte = static_cast<std::byte>(random() & (BitWidth(dtype) < 8 ? (1 << BitWidth(dtype)) - 1 : 255));
   if (dtype == DType::kBool) {
     for (std::byte& byte : elements) byte &= std::byte{1};
   }
   // Random bits are rarely special: every fourth element of a float type is made so.
   for (int64_t i = 0; i < count && IsFloat(dtype); i += 4) {
-    const double special[] = {0.0, -0.0, 1, INFINITY, -INFINITY, NAN, std::ldexp(1, -126), std::ldexp(1, 127)};
+    const double special[] = {
+        0.0, -0.0, 1, INFINITY, -INFINITY, NAN, std::ldexp(1, -126), std::ldexp(1, 127)};
     FromDouble(dtype, special[i / 4 % 8], &elements[i * ElementBytes(dtype)]);
   }
   return elements;

@@ -26,11 +26,31 @@ IndexMap Gathered(const List& list) {
 
 TEST(IndexMap, PrintsAndParsesBack) {
   for (const char* text : {
-           "[]", "[8:16]", "[0:300 fill:20]", "[0:64:2]", "[0:64:2 1:64:2]", "[0:64:2 1:64:2] x 32", "[63:-1:-1]",
-           "[5]", "[5*4]", "[0:64 0:64] x 4", "[0:16 fill:112] x 4", "[(0:16 fill:112) x 3 48:64 fill:624]",
-           "[0:2] x 8 by 4", "[fill:3 0:2]", "[0 5:9]", "[9:0:-3]", "[1:64:2]", "[0*2 1*2]", "[0*2] x 8",
-           "[0 2] x 4", "[0 2] x 4 by 5", "[(9 2) x 4 by 3 99]", "[6:8] x 4 by -2",
-           "[fill:2 0:4 fill:2] x 3", "[fill:1 (0:4 fill:2) x 2 8]",
+           "[]",
+           "[8:16]",
+           "[0:300 fill:20]",
+           "[0:64:2]",
+           "[0:64:2 1:64:2]",
+           "[0:64:2 1:64:2] x 32",
+           "[63:-1:-1]",
+           "[5]",
+           "[5*4]",
+           "[0:64 0:64] x 4",
+           "[0:16 fill:112] x 4",
+           "[(0:16 fill:112) x 3 48:64 fill:624]",
+           "[0:2] x 8 by 4",
+           "[fill:3 0:2]",
+           "[0 5:9]",
+           "[9:0:-3]",
+           "[1:64:2]",
+           "[0*2 1*2]",
+           "[0*2] x 8",
+           "[0 2] x 4",
+           "[0 2] x 4 by 5",
+           "[(9 2) x 4 by 3 99]",
+           "[6:8] x 4 by -2",
+           "[fill:2 0:4 fill:2] x 3",
+           "[fill:1 (0:4 fill:2) x 2 8]",
        }) {
     const absl::StatusOr<IndexMap> map = IndexMap::Parse(text);
     ASSERT_TRUE(map.ok()) << text << ": " << map.status();
@@ -77,7 +97,8 @@ TEST(IndexMap, RefusesWhatIsNoMap) {
        }) {
     const absl::StatusOr<IndexMap> map = IndexMap::Parse(c.text);
     ASSERT_FALSE(map.ok()) << c.text << " gave " << map->Text();
-    EXPECT_NE(map.status().message().find(c.message), absl::string_view::npos) << c.text << ": " << map.status();
+    EXPECT_NE(map.status().message().find(c.message), absl::string_view::npos)
+        << c.text << ": " << map.status();
   }
 }
 
@@ -94,7 +115,9 @@ TEST(IndexMap, SaysWhatItHolds) {
 }
 
 TEST(IndexMap, InverseFindsTheFirstPlace) {
-  EXPECT_EQ(IndexMap::Parse("[0:64:2 1:64:2]")->Inverse(64)->After(*IndexMap::Parse("[0:64:2 1:64:2]")).Text(), "[0:64]");
+  EXPECT_EQ(
+      IndexMap::Parse("[0:64:2 1:64:2]")->Inverse(64)->After(*IndexMap::Parse("[0:64:2 1:64:2]")).Text(),
+      "[0:64]");
   EXPECT_EQ(IndexMap::Parse("[0:300 fill:20]")->Inverse(300)->Text(), "[0:300]");
   EXPECT_EQ(IndexMap::Parse("[0:16 fill:112] x 4")->Inverse(64)->Text(), "[0:16] x 4 by 128");
   EXPECT_EQ(IndexMap::Parse("[0:4 0:4]")->Inverse(4)->Text(), "[0:4]");
@@ -109,7 +132,9 @@ TEST(IndexMap, InverseFindsTheFirstPlace) {
 struct RandomLists {
   std::mt19937_64 random{7};
 
-  int64_t Pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
+  int64_t Pick(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  }
 
   // Runs of all kinds into an axis of `extent`.
   List Make(int64_t extent) {

@@ -51,7 +51,8 @@ void AddSources(const WeightPtr& w, NaiveTensors& sources) {
 }
 
 bool HasArithmetic(const WeightPtr& w) {
-  if (w->kind() == WeightKind::kMap || w->kind() == WeightKind::kStat || w->kind() == WeightKind::kGroup) return true;
+  if (w->kind() == WeightKind::kMap || w->kind() == WeightKind::kStat || w->kind() == WeightKind::kGroup)
+    return true;
   return std::any_of(w->children().begin(), w->children().end(), HasArithmetic);
 }
 
@@ -77,7 +78,9 @@ TEST_P(SimplifyTable, Row) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, SimplifyTable, testing::ValuesIn(Rows()),
-                         [](const testing::TestParamInfo<Row>& info) { return absl::StrCat("row_", info.index); });
+                         [](const testing::TestParamInfo<Row>& info) {
+                           return absl::StrCat("row_", info.index);
+                         });
 
 TEST(Simplify, TableIsWhole) { EXPECT_GE(Rows().size(), 75u); }
 

@@ -54,8 +54,9 @@ TEST(Text, EveryVerbReadsBack) {
 }
 
 TEST(Text, ParsesWithSpaceAndEscapes) {
-  const absl::StatusOr<WeightPtr> w =
-      ParseWeight("take (\n  source(\"caf\\u00e9 \\ud83d\\ude00\\/\" : bf16 [ 4,2 ] ) , 0,\n [ 0:4   fill:4 ] , -inf )\n");
+  const absl::StatusOr<WeightPtr> w = ParseWeight(
+      "take (\n  source(\"caf\\u00e9 \\ud83d\\ude00\\/\" : bf16 [ 4,2 ] ) , 0,\n [ 0:4   fill:4 ] , -inf "
+      ")\n");
   ASSERT_TRUE(w.ok()) << w.status();
   EXPECT_EQ(*w, Pad(Source("caf\xc3\xa9 \xf0\x9f\x98\x80/", DType::kBF16, {4, 2}), 0, 4, -INFINITY));
 }
@@ -101,7 +102,8 @@ TEST(Text, RefusesWhatIsNoProgram) {
            {"reshape(source(\"x\": f32[4, 2]), [-1])", "number of elements"},
            {"concat(0)", "concat of nothing"},
            {"concat(0, source(\"x\": f32[4]), source(\"y\": f16[4]))", "unequal dtypes"},
-           {"concat(0, source(\"x\": u8[9223372036854775807]), source(\"y\": u8[9223372036854775807]))", "too long"},
+           {"concat(0, source(\"x\": u8[9223372036854775807]), source(\"y\": u8[9223372036854775807]))",
+            "too long"},
            {"cast(source(\"x\": c64[4]), f32)", "complex"},
            {"mul(source(\"x\": f32[4]), source(\"y\": f32[3]))", "broadcast"},
            {"mul(source(\"x\": f32[4]), source(\"y\": f32[1, 4]))", "more axes"},
