@@ -1,6 +1,7 @@
 // The verbs of the walk that compute: in f64, rounded once to the result's type.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -30,19 +31,50 @@ std::byte* Raw(double* values) { return reinterpret_cast<std::byte*>(values); }
 
 // `count` elements that lie `stride` apart, as doubles. A stride of 0 repeats one.
 void LoadDoubles(DType dtype, const std::byte* at, int64_t stride, int64_t count, double* out) {
-  if (stride == 1) return Convert(dtype, at, DType::kF64, Raw(out), count);
   if (stride == 0) {
     std::fill_n(out, count, ToDouble(dtype, at));
     return;
   }
   const int64_t bytes = ElementBytes(dtype);
-  for (int64_t i = 0; i < count; ++i) out[i] = ToDouble(dtype, at + i * stride * bytes);
+  std::byte gathered[kChunk * 8];
+  if (stride != 1) {
+    CopyStrided({count}, at, {stride}, gathered, {1}, bytes);
+    at = gathered;
+  }
+  if (dtype != DType::kBF16 && dtype != DType::kF16) return Convert(dtype, at, DType::kF64, Raw(out), count);
+  float narrow[kChunk];  // twice as fast as straight to double
+  Convert(dtype, at, DType::kF32, reinterpret_cast<std::byte*>(narrow), count);
+  for (int64_t i = 0; i < count; ++i) out[i] = narrow[i];
+}
+
+// The float next to `value` in the direction that leaves a later rounding right: towards
+// zero, with the last bit set where anything was cut off (rounding to odd).
+float RoundToOdd(double value) {
+  const float near = static_cast<float>(value);
+  uint32_t bits = std::bit_cast<uint32_t>(near);
+  bits -= std::abs(static_cast<double>(near)) > std::abs(value) ? 1 : 0;
+  bits |= static_cast<double>(near) != value ? 1 : 0;
+  return std::bit_cast<float>(bits);
 }
 
 void StoreDoubles(const double* values, int64_t count, DType dtype, std::byte* at, int64_t stride) {
-  if (stride == 1) return Convert(DType::kF64, Raw(values), dtype, at, count);
+  std::byte dense[kChunk * 8];
   const int64_t bytes = ElementBytes(dtype);
-  for (int64_t i = 0; i < count; ++i) FromDouble(dtype, values[i], at + i * stride * bytes);
+  while (count > 0) {
+    const int64_t n = std::min(count, kChunk);
+    std::byte* out = stride == 1 ? at : dense;
+    if (dtype == DType::kBF16 || dtype == DType::kF16) {
+      float narrow[kChunk];
+      for (int64_t i = 0; i < n; ++i) narrow[i] = RoundToOdd(values[i]);
+      Convert(DType::kF32, reinterpret_cast<const std::byte*>(narrow), dtype, out, n);
+    } else {
+      Convert(DType::kF64, Raw(values), dtype, out, n);
+    }
+    if (stride != 1) CopyStrided({n}, dense, {1}, at, {stride}, bytes);
+    values += n;
+    at += n * stride * bytes;
+    count -= n;
+  }
 }
 
 double Apply(MapFn fn, double x, double y) {
@@ -160,29 +192,33 @@ double LargestValue(DType dtype) {
   return ToDouble(dtype, element);
 }
 
-// One group's elements as doubles, and where they lie.
-struct Group {
-  std::vector<double> values;
-  const std::byte* from = nullptr;  // first element
-  int64_t from_stride = 0;
-  std::byte* to = nullptr;          // null where it is not wanted
-};
+// Whether `a` is kept before `b`, which stands after it. A NaN counts as larger than
+// everything, so that damage stays visible.
+bool KeptFirst(double a, double b) { return std::isnan(a) || (!std::isnan(b) && std::abs(a) >= std::abs(b)); }
 
 // Which elements of a group stay: the `keep` of largest magnitude, the first of equals.
-// A NaN counts as larger than everything, so that damage stays visible.
-std::vector<bool> Largest(const std::vector<double>& values, int64_t keep) {
-  std::vector<int64_t> order(values.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
-  const auto magnitude = [&](int64_t i) {
-    return std::isnan(values[i]) ? std::numeric_limits<double>::infinity() : std::abs(values[i]);
-  };
-  const auto rank = [&](int64_t i) { return std::isnan(values[i]) ? 1 : 0; };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return rank(a) != rank(b) ? rank(a) > rank(b) : magnitude(a) > magnitude(b);
+void KeepLargest(const std::vector<double>& values, int64_t keep, std::vector<int64_t>& order,
+                 std::vector<uint8_t>& kept) {
+  const int64_t size = static_cast<int64_t>(values.size());
+  constexpr int64_t kFew = 16;
+  if (size <= kFew) {  // count who goes first; a few comparisons and nothing to sort
+    int64_t ahead[kFew] = {};
+    for (int64_t i = 0; i < size; ++i) {
+      for (int64_t j = i + 1; j < size; ++j) {
+        const bool first = KeptFirst(values[i], values[j]);
+        ahead[j] += first;
+        ahead[i] += !first;
+      }
+    }
+    for (int64_t i = 0; i < size; ++i) kept[i] = ahead[i] < keep;
+    return;
+  }
+  for (int64_t i = 0; i < size; ++i) order[i] = i;
+  std::nth_element(order.begin(), order.begin() + keep, order.end(), [&](int64_t a, int64_t b) {
+    return a < b ? KeptFirst(values[a], values[b]) : b < a && !KeptFirst(values[b], values[a]);
   });
-  std::vector<bool> kept(values.size(), false);
-  for (int64_t i = 0; i < keep; ++i) kept[order[i]] = true;
-  return kept;
+  std::fill(kept.begin(), kept.end(), 0);
+  for (int64_t i = 0; i < keep; ++i) kept[order[i]] = 1;
 }
 
 // The scale of a group: its largest magnitude over the largest code, as an f32.
@@ -192,31 +228,54 @@ double GroupScaleOf(const std::vector<double>& values, double largest_code) {
   return static_cast<double>(static_cast<float>(largest / largest_code));
 }
 
-// How groups of one node are computed; made once per read.
-struct GroupRule {
-  const Weight& w;
-  double largest_code;  // of kScale and kCodes
+// How the groups of one node are computed; made once per read, with room for one group.
+class GroupRule {
+ public:
+  explicit GroupRule(const Weight& w)
+      : w_(w),
+        largest_code_(w.group_fn() == GroupFn::kKeepLargest ? 0 : LargestValue(w.group_target())),
+        values_(w.group_size()),
+        order_(w.group_size()),
+        kept_(w.group_size()) {
+    FromDouble(w.dtype(), 0, zero_);
+  }
 
-  // Element `i` of the result of one group, counted from the group's first.
+  // The group whose elements lie `stride` apart from `from` on: store(i, bytes) is called
+  // for each place i of its result.
   template <typename Store>
-  void Compute(const std::vector<double>& values, Store store) const {
-    const int64_t size = static_cast<int64_t>(values.size());
-    switch (w.group_fn()) {
-      case GroupFn::kKeepLargest: {
-        const std::vector<bool> kept = Largest(values, w.keep());
-        for (int64_t i = 0; i < size; ++i) store(i, kept[i], 0.0);
+  void Compute(DType dtype, const std::byte* from, int64_t stride, Store store) {
+    const int64_t size = w_.group_size();
+    for (int64_t i = 0; i < size; i += kChunk) {
+      LoadDoubles(dtype, from + i * stride * ElementBytes(dtype), stride, std::min(kChunk, size - i), &values_[i]);
+    }
+    std::byte element[8];
+    switch (w_.group_fn()) {
+      case GroupFn::kKeepLargest:
+        KeepLargest(values_, w_.keep(), order_, kept_);
+        for (int64_t i = 0; i < size; ++i) store(i, kept_[i] ? from + i * stride * ElementBytes(dtype) : zero_);
         return;
-      }
       case GroupFn::kScale:
-        store(0, false, GroupScaleOf(values, largest_code));
+        FromDouble(w_.dtype(), GroupScaleOf(values_, largest_code_), element);
+        store(0, element);
         return;
       case GroupFn::kCodes: {
-        const double scale = GroupScaleOf(values, largest_code);
-        for (int64_t i = 0; i < size; ++i) store(i, false, scale == 0 ? 0.0 : values[i] / scale);
+        const double scale = GroupScaleOf(values_, largest_code_);
+        for (int64_t i = 0; i < size; ++i) {
+          FromDouble(w_.dtype(), scale == 0 ? 0.0 : values_[i] / scale, element);
+          store(i, element);
+        }
         return;
       }
     }
   }
+
+ private:
+  const Weight& w_;
+  double largest_code_;  // of kScale and kCodes
+  std::byte zero_[8] = {};
+  std::vector<double> values_;
+  std::vector<int64_t> order_;
+  std::vector<uint8_t> kept_;
 };
 
 }  // namespace
@@ -422,9 +481,7 @@ absl::Status Walk::VisitGroup(const Weight& w, const Region& region, const Targe
   box[axis] = count;
   const Ints block = ComputeBlock(x, box, x_bytes * size);
   const Held in(room_, Product(block) * size * x_bytes);
-  const GroupRule rule = {w, w.group_fn() == GroupFn::kKeepLargest ? 0 : LargestValue(w.group_target())};
-  std::byte zero[8] = {};
-  FromDouble(w.dtype(), 0, zero);
+  GroupRule rule(w);
   return ForEachBlock(box, block, [&](const Ints& start, const Ints& groups) -> absl::Status {
     Region part = {region.start, groups};
     for (size_t i = 0; i < groups.size(); ++i) part.start[i] += start[i];
@@ -443,23 +500,13 @@ absl::Status Walk::VisitGroup(const Weight& w, const Region& region, const Targe
     const int64_t lead = first * out_size - region.start[axis];
     at.offset += (start[axis] * (out_size - 1) + lead) * to.stride[axis];
     const int64_t place0 = start[axis] * out_size + lead;
-    std::vector<double> values(size);
     int64_t index = 0;
     const int64_t inner = Product(absl::MakeSpan(groups).subspan(axis + 1));
     ForEachOffset(axes, [&](int64_t from, int64_t onto) {
-      const std::byte* source = in.get() + from * x_bytes;
-      LoadDoubles(x.dtype(), source, dense[axis], size, values.data());
       const int64_t place = place0 + index++ / inner % groups[axis] * out_size;
-      rule.Compute(values, [&](int64_t i, bool keep, double value) {
+      rule.Compute(x.dtype(), in.get() + from * x_bytes, dense[axis], [&](int64_t i, const std::byte* element) {
         if (place + i < 0 || place + i >= region.size[axis]) return;
-        std::byte* out = at.base + (at.offset + onto + i * to.stride[axis]) * out_bytes;
-        if (keep) {
-          std::memcpy(out, source + i * dense[axis] * x_bytes, x_bytes);
-        } else if (value == 0 && w.group_fn() == GroupFn::kKeepLargest) {
-          std::memcpy(out, zero, out_bytes);
-        } else {
-          FromDouble(w.dtype(), value, out);
-        }
+        std::memcpy(at.base + (at.offset + onto + i * to.stride[axis]) * out_bytes, element, out_bytes);
       });
     });
     return absl::OkStatus();

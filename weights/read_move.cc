@@ -1,6 +1,7 @@
 // The moving verbs of the walk: nothing here looks at a value.
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,7 @@ constexpr int64_t kStageFast = 256;
 // Gaps are read along with short runs while they cost no more than this factor.
 constexpr int64_t kGapFactor = 4;
 // Below this a gap is cheaper to read than to skip.
-constexpr int64_t kGapRunBytes = 4 << 10;
+constexpr int64_t kGapRunBytes = 1 << 10;
 // Takes whose runs are shorter than this read the span they cover first.
 constexpr int64_t kTakeRunBytes = 4 << 10;
 
@@ -124,6 +125,71 @@ std::vector<Piece> CutGroup(absl::Span<const int64_t> shape, absl::Span<const in
   return pieces;
 }
 
+// One row of a take: its places gathered from `row`, whose first element is index `low`.
+template <typename T>
+void GatherRow(const IndexMap& map, int64_t low, T fill, const T* row, T* out) {
+  for (const Run& run : map.runs()) {
+    const T* in = row + (run.start - low);
+    if (run.is_fill()) {
+      std::fill_n(out, run.count, fill);
+    } else if (run.step == 1) {
+      std::memcpy(out, in, run.count * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < run.count; ++i) out[i] = in[i * run.step];
+    }
+    out += run.count;
+  }
+}
+
+template <typename T>
+void GatherRows(const IndexMap& map, int64_t low, const std::byte* fill, const StridedAxes& rows,
+                const std::byte* from, std::byte* to) {
+  T value;
+  std::memcpy(&value, fill, sizeof(T));
+  ForEachOffset(rows, [&](int64_t in, int64_t out) {
+    GatherRow(map, low, value, reinterpret_cast<const T*>(from) + in, reinterpret_cast<T*>(to) + out);
+  });
+}
+
+// The runs and fill of `map` from a dense block of extents `size`, along `axis`, which
+// begins at index `low`, to their places.
+void Gather(const IndexMap& map, int64_t axis, int64_t low, const std::byte* fill, const Ints& size,
+            const Target& from, const Target& to, int64_t bytes) {
+  if (axis + 1 == static_cast<int64_t>(size.size()) && to.stride[axis] == 1) {  // row after row
+    StridedAxes rows;
+    for (int64_t i = 0; i < axis; ++i) rows.push_back({size[i], from.stride[i], to.stride[i]});
+    switch (bytes) {
+      case 1: return GatherRows<uint8_t>(map, low, fill, rows, from.base, At(to, bytes));
+      case 2: return GatherRows<uint16_t>(map, low, fill, rows, from.base, At(to, bytes));
+      case 4: return GatherRows<uint32_t>(map, low, fill, rows, from.base, At(to, bytes));
+      default: return GatherRows<uint64_t>(map, low, fill, rows, from.base, At(to, bytes));
+    }
+  }
+  Ints part = size;
+  Ints stride = from.stride;
+  Target at = to;
+  for (const Run& run : map.runs()) {
+    part[axis] = run.count;
+    stride[axis] = from.stride[axis] * run.step;
+    if (run.is_fill()) {
+      FillStrided(part, fill, At(at, bytes), to.stride, bytes);
+    } else {
+      const std::byte* in = from.base + (run.start - low) * from.stride[axis] * bytes;
+      CopyStrided(part, in, stride, At(at, bytes), to.stride, bytes);
+    }
+    at.offset += run.count * to.stride[axis];
+  }
+}
+
+// `value` as an element. Zero is all bits zero in every type that has one, complex
+// numbers among them, which know no other fill.
+struct Element {
+  Element(DType dtype, double value) {
+    if (value != 0 || std::signbit(value) || dtype == DType::kF8E8M0) FromDouble(dtype, value, bytes);
+  }
+  std::byte bytes[8] = {};
+};
+
 }  // namespace
 
 absl::Status Walk::VisitSource(const Weight& w, const Region& region, const Target& to) {
@@ -196,10 +262,7 @@ absl::Status Walk::VisitSourceStaged(const Weight& w, int64_t first, const Strid
 
 void Walk::Fill(DType dtype, double value, absl::Span<const int64_t> size, const Target& to) {
   if (measuring()) return;
-  std::byte element[8] = {};
-  // Zero is all bits zero in every type that has one; complex numbers know no other fill.
-  if (value != 0 || std::signbit(value) || dtype == DType::kF8E8M0) FromDouble(dtype, value, element);
-  FillStrided(size, element, At(to, ElementBytes(dtype)), to.stride, ElementBytes(dtype));
+  FillStrided(size, Element(dtype, value).bytes, At(to, ElementBytes(dtype)), to.stride, ElementBytes(dtype));
 }
 
 absl::Status Walk::VisitFill(const Weight& w, const Region& region, const Target& to) {
@@ -213,8 +276,6 @@ absl::Status Walk::VisitTake(const Weight& w, const Region& region, const Target
   IndexMap part;
   if (!whole) part = w.map().Range(region.start[axis], region.size[axis]);
   const IndexMap& map = whole ? w.map() : part;
-  FillRuns(w, map, region, to);
-
   int64_t reads = 0;
   int64_t places = 0;
   int64_t low = INT64_MAX;
@@ -233,6 +294,7 @@ absl::Status Walk::VisitTake(const Weight& w, const Region& region, const Target
   const bool computed = reads > 1 && !OnlyMoves(w.child());
   const bool near_by = high - low + 1 <= kGapFactor * places;
   if ((short_runs || computed) && near_by) return VisitTakeStaged(w, map, region, to);
+  FillRuns(w, map, region, to);
   return VisitTakeRuns(w, map, region, to);
 }
 
@@ -302,6 +364,7 @@ absl::Status Walk::VisitTakeStaged(const Weight& w, const IndexMap& map, const R
                streams ? std::max<int64_t>(1, kBlockBytes / (row * bytes)) : INT64_MAX);
   std::copy(outer.begin(), outer.end(), block.begin());
 
+  const Element fill(w.dtype(), w.fill());
   const Held staged(room_, Product(block) * bytes);
   return ForEachBlock(covered, block, [&](const Ints& start, const Ints& size) -> absl::Status {
     Region inner = {region.start, size};
@@ -310,18 +373,7 @@ absl::Status Walk::VisitTakeStaged(const Weight& w, const IndexMap& map, const R
     const Target dense = DenseTarget(staged.get(), size);
     TWIN_RETURN_IF_ERROR(Visit(*w.child(), inner, dense));
     if (measuring()) return absl::OkStatus();
-    Target at = Shifted(to, start);
-    Ints part = size;
-    Ints from = dense.stride;
-    for (const Run& run : map.runs()) {
-      if (!run.is_fill()) {
-        part[axis] = run.count;
-        from[axis] = dense.stride[axis] * run.step;
-        CopyStrided(part, staged.get() + (run.start - low) * dense.stride[axis] * bytes, from, At(at, bytes),
-                    to.stride, bytes);
-      }
-      at.offset += run.count * to.stride[axis];
-    }
+    Gather(map, axis, low, fill.bytes, size, dense, Shifted(to, start), bytes);
     return absl::OkStatus();
   });
 }

@@ -76,10 +76,10 @@ TEST(Laws, LongAxes) {
   options.long_axis = 20000;
   options.verbs = 3;
   options.only_moves = true;
-  CheckMany(30, 4, 3, options);
+  CheckMany(16, 4, 3, options);
   options.long_axis = 3000;
   options.only_moves = false;
-  CheckMany(25, 3, 4, options);
+  CheckMany(12, 3, 4, options);
 }
 
 TEST(Laws, TextReadsBackAsTheSameObject) {
