@@ -1,7 +1,7 @@
 // One chip as the bounds see it: rates and sizes in base units, and which mode multiplies two types.
 //
-// Made once from the embedded chip files (chip.proto). Whatever the files leave out is unknown here (0), and a
-// formula that needs it refuses; nothing is borrowed from another chip.
+// Made once from the embedded chip files (chip.proto). Whatever the files leave out is unknown here (0), and
+// a formula that needs it refuses; nothing is borrowed from another chip.
 #ifndef TWINFORGE_COST_CHIP_H_
 #define TWINFORGE_COST_CHIP_H_
 
@@ -23,32 +23,32 @@ class Chip;  // chip.proto
 
 // How the matrix unit multiplies two operands: at which rate, and which of them is converted first.
 struct MatmulMode {
-  FlopsPerSecond rate;         // unknown: these types can't meet on this chip
-  std::string dtype;           // "bf16"; "bf16 x f8_e5m2" where two types meet as they are
+  FlopsPerSecond rate;  // unknown: these types can't meet on this chip
+  std::string dtype;    // "bf16"; "bf16 x f8_e5m2" where two types meet as they are
   bool converts_left = false;
   bool converts_right = false;
 };
 
 // The shape rule of rung R2. Exactly one of the two forms is set.
 struct ShapeRule {
-  int64_t edge = 0;            // systolic: R = C
+  int64_t edge = 0;  // systolic: R = C
   int64_t units = 0;
-  int64_t sublanes = 0;        // rows come in groups of this many
-  int64_t tile_m = 0;          // tensor core
+  int64_t sublanes = 0;  // rows come in groups of this many
+  int64_t tile_m = 0;    // tensor core
   int64_t tile_n = 0;
   int64_t tile_k_bits = 0;
 };
 
 struct ChipFacts {
   ChipSummary summary;
-  absl::string_view text;      // the file
-  FlopsPerSecond best_rate;    // of all dense modes
+  absl::string_view text;    // the file
+  FlopsPerSecond best_rate;  // of all dense modes
   std::string best_dtype;
   ShapeRule shape;
   FlopsPerSecond vector_rate;
   int64_t memory_bytes = 0;
   BytesPerSecond memory_bandwidth;
-  int64_t on_chip_bytes = 0;   // VMEM of a TPU; L2 and shared memory of a GPU
+  int64_t on_chip_bytes = 0;  // VMEM of a TPU; L2 and shared memory of a GPU
   std::array<std::array<MatmulMode, kDTypeCount>, kDTypeCount> modes;  // [left][right]
 
   bool is_tpu() const { return summary.lanes > 0; }
@@ -60,8 +60,8 @@ absl::Span<const ChipFacts> AllChipFacts();
 // By id or alias; TF1701 names the nearest known word.
 absl::StatusOr<const ChipFacts*> FindChipFacts(absl::string_view id);
 
-// The mode for a product of `left` (an activation) and `right` (a kernel, or another activation). TF1704 where
-// the chip file knows none.
+// The mode for a product of `left` (an activation) and `right` (a kernel, or another activation). TF1704
+// where the chip file knows none.
 absl::StatusOr<const MatmulMode*> FindMode(const ChipFacts& chip, DType left, DType right);
 
 // Findings of one chip file, for LintChips() and its tests.

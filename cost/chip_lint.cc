@@ -59,8 +59,8 @@ void LintPeak(const Chip& chip, std::vector<std::string>& findings) {
     if (peak.dtype() != "bf16" || peak.sparse24()) continue;
     const double published = peak.rate().value();
     if (std::abs(made - published) <= kTolerance * published) continue;
-    findings.push_back(absl::StrFormat("%s: peak bf16: published %g, units and clock make %g TFLOP/s", chip.id(),
-                                       published, made));
+    findings.push_back(absl::StrFormat("%s: peak bf16: published %g, units and clock make %g TFLOP/s",
+                                       chip.id(), published, made));
   }
 }
 
@@ -71,16 +71,18 @@ void LintTypes(const Chip& chip, std::vector<std::string>& findings) {
     return std::find(native.begin(), native.end(), dtype) != native.end();
   };
   for (const Conversion& conversion : chip.conversion()) {
-    if (conversion.source().empty()) findings.push_back(absl::StrCat(chip.id(), ": conversion without source"));
+    if (conversion.source().empty())
+      findings.push_back(absl::StrCat(chip.id(), ": conversion without source"));
     if (!is_native(conversion.as())) {
-      findings.push_back(absl::StrCat(chip.id(), ": conversion of ", conversion.dtype(), " to ", conversion.as(),
-                                      ", which has no peak"));
+      findings.push_back(absl::StrCat(chip.id(), ": conversion of ", conversion.dtype(), " to ",
+                                      conversion.as(), ", which has no peak"));
     }
   }
   for (const Mix& mix : chip.mix()) {
     if (mix.source().empty()) findings.push_back(absl::StrCat(chip.id(), ": mix without source"));
     for (const std::string& dtype : mix.dtype()) {
-      if (!is_native(dtype)) findings.push_back(absl::StrCat(chip.id(), ": mix of ", dtype, ", which has no peak"));
+      if (!is_native(dtype))
+        findings.push_back(absl::StrCat(chip.id(), ": mix of ", dtype, ", which has no peak"));
     }
   }
 }

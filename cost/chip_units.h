@@ -13,8 +13,9 @@ inline std::optional<double> UnitScale(absl::string_view unit) {
     absl::string_view unit;
     double scale;
   } kUnits[] = {
-      {"", 1},       {"KiB", 1024.0},  {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"GB/s", 1e9},
-      {"MHz", 1e6},  {"TFLOP/s", 1e12}, {"TOP/s", 1e12},   {"W", 1},              {"USD/h", 1},
+      {"", 1},       {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
+      {"GB/s", 1e9}, {"MHz", 1e6},    {"TFLOP/s", 1e12},  {"TOP/s", 1e12},
+      {"W", 1},      {"USD/h", 1},
   };
   for (const auto& row : kUnits) {
     if (row.unit == unit) return row.scale;

@@ -19,8 +19,11 @@ struct Split {
   absl::string_view axis;
   absl::string_view remedy;
 };
-constexpr Split kSplits[] = {{"heads", "pad_heads"},      {"kv_heads", "replicate_kv_heads"}, {"d_ff", "pad_ffn"},
-                             {"shared_ff", "pad_ffn"}, {"vocab", "pad_vocab"}};
+constexpr Split kSplits[] = {{"heads", "pad_heads"},
+                             {"kv_heads", "replicate_kv_heads"},
+                             {"d_ff", "pad_ffn"},
+                             {"shared_ff", "pad_ffn"},
+                             {"vocab", "pad_vocab"}};
 
 const Split* FindSplit(absl::string_view axis) {
   for (const Split& split : kSplits) {
@@ -42,10 +45,10 @@ struct Extents {
 struct Step {
   const Graph& graph;
   const Workload& workload;
-  int64_t fresh = 1;      // new places of each sequence
-  int64_t past = 0;       // cached ones
-  int64_t rows = 0;       // batch * fresh
-  bool causal = false;    // some attention is: there is a cache, and the last logits are enough
+  int64_t fresh = 1;    // new places of each sequence
+  int64_t past = 0;     // cached ones
+  int64_t rows = 0;     // batch * fresh
+  bool causal = false;  // some attention is: there is a cache, and the last logits are enough
   std::map<std::string, int64_t> symbols;
 };
 
@@ -54,13 +57,12 @@ struct Step {
 class Kept {
  public:
   bool Insert(const Param& param, bool may_be_tied) {
-    if (!seen_.insert(param.program.get()).second) return false;
-    if (!may_be_tied) return true;
-    return seen_.insert(Transpose(param.program, {1, 0}).get()).second;
+    if (!seen_.insert(param.program).second) return false;
+    return !may_be_tied || seen_.insert(Transpose(param.program, {1, 0})).second;
   }
 
  private:
-  absl::flat_hash_set<const Weight*> seen_;
+  absl::flat_hash_set<WeightPtr> seen_;  // shared, since a program that dies may leave its address to another
 };
 
 class NodeCounter {
@@ -89,7 +91,9 @@ class NodeCounter {
   absl::StatusOr<int64_t> LocalSize(const ParamAxis& axis) const;
   absl::StatusOr<Extents> ExtentsOf(const ParamType& type) const;
   const ParamType& TypeOf(absl::string_view slot) const { return step_.graph.param(node_, slot).type; }
-  int64_t Logical(absl::string_view slot, absl::string_view axis) const { return TypeOf(slot).Get(axis).logical; }
+  int64_t Logical(absl::string_view slot, absl::string_view axis) const {
+    return TypeOf(slot).Get(axis).logical;
+  }
   DType OperandType() const { return step_.graph.node(node_.operands[0]).type.dtype; }
 
   // The products of attention proper, of `groups` independent key sets each shared by `queries` heads.
@@ -119,7 +123,8 @@ absl::StatusOr<int64_t> NodeCounter::LocalSize(const ParamAxis& axis) const {
   const bool replicable = axis.name == "kv_heads";
   if (replicable && shards % axis.size == 0) return 1;
   const int64_t fits = replicable ? std::lcm(axis.size, shards) : RoundUp(axis.size, shards).value();
-  return Error(1702, node_.path, absl::StrCat(axis.name, " ", axis.size, " does not divide over ", shards, " shards"),
+  return Error(1702, node_.path,
+               absl::StrCat(axis.name, " ", axis.size, " does not divide over ", shards, " shards"),
                absl::StrCat(split->remedy, " to ", fits, " would do"));
 }
 
@@ -154,7 +159,8 @@ StoredArray ArrayOf(const ParamType& type, const Extents& extents, int64_t lead)
 absl::Status NodeCounter::Keep(absl::string_view slot) {
   const Param& param = step_.graph.param(node_, slot);
   const bool tied = node_.op == OpKind::kEmbedding || node_.op == OpKind::kLmHead;
-  if (!kept_.Insert(param, tied && param.type.is_kernel() && param.type.axes.size() == 2)) return absl::OkStatus();
+  if (!kept_.Insert(param, tied && param.type.is_kernel() && param.type.axes.size() == 2))
+    return absl::OkStatus();
   TWIN_ASSIGN_OR_RETURN(const Extents extents, ExtentsOf(param.type));
   out_.kept.push_back(ArrayOf(param.type, extents, extents.lead));
   return absl::OkStatus();
@@ -181,7 +187,11 @@ absl::Status NodeCounter::Dense(absl::string_view slot, int64_t rows) {
   const ParamType& type = TypeOf(slot);
   TWIN_ASSIGN_OR_RETURN(const Extents extents, ExtentsOf(type));
   out_.weights.push_back(ArrayOf(type, extents, 1));
-  out_.products.push_back({.m = rows, .k = extents.in, .n = extents.out, .left = OperandType(), .right = type.dtype,
+  out_.products.push_back({.m = rows,
+                           .k = extents.in,
+                           .n = extents.out,
+                           .left = OperandType(),
+                           .right = type.dtype,
                            .useful = Exact(rows) * extents.logical_in * extents.logical_out});
   return absl::OkStatus();
 }
@@ -193,7 +203,8 @@ absl::Status NodeCounter::Linear() {
   Exact rows = 1;
   for (size_t i = 0; i + type.in < operand.axes.size(); ++i) {
     const std::optional<int64_t> size = operand.axes[i].size.Bind(step_.symbols);
-    if (!size) return Error(1705, node_.path, absl::StrCat("axis ", operand.axes[i].name, " has no size in a step"));
+    if (!size)
+      return Error(1705, node_.path, absl::StrCat("axis ", operand.axes[i].name, " has no size in a step"));
     rows = rows * *size;
   }
   return Dense("kernel", rows.value());
@@ -220,18 +231,30 @@ void NodeCounter::Scores(const Heads& heads, Exact pairs, int64_t keys) {
   const int64_t count = step_.workload.batch * heads.groups;
   const Exact all_pairs = pairs * step_.workload.batch;
   out_.products.push_back({.kind = rectangle ? Product::Kind::kDense : Product::Kind::kScores,
-                           .m = m, .k = heads.score_width, .n = keys, .count = count,
-                           .pairs = group_pairs.value(), .left = dtype, .right = dtype,
+                           .m = m,
+                           .k = heads.score_width,
+                           .n = keys,
+                           .count = count,
+                           .pairs = group_pairs.value(),
+                           .left = dtype,
+                           .right = dtype,
                            .useful = all_pairs * heads.useful_scores});
   out_.products.push_back({.kind = rectangle ? Product::Kind::kDense : Product::Kind::kMix,
-                           .m = m, .k = keys, .n = heads.value_width, .count = count,
-                           .pairs = group_pairs.value(), .left = dtype, .right = dtype,
+                           .m = m,
+                           .k = keys,
+                           .n = heads.value_width,
+                           .count = count,
+                           .pairs = group_pairs.value(),
+                           .left = dtype,
+                           .right = dtype,
                            .useful = all_pairs * heads.useful_values});
 }
 
 // `arrays` caches of [batch, row extents...] with the places between: keys and values, or one latent.
 void NodeCounter::Cache(std::vector<int64_t> row_extents, int64_t arrays, int64_t window) {
-  const auto within = [&](int64_t places, int64_t limit) { return window > 0 ? std::min(places, limit) : places; };
+  const auto within = [&](int64_t places, int64_t limit) {
+    return window > 0 ? std::min(places, limit) : places;
+  };
   const int64_t read = within(step_.past, window - 1);
   const int64_t kept = within(step_.past + step_.fresh, window);
   const DType dtype = OperandType();
@@ -264,10 +287,15 @@ absl::Status NodeCounter::Attention() {
   const int64_t places = step_.past + step_.fresh;
   const int64_t window = attrs.window();
   const int64_t keys = attrs.causal() && window > 0 ? std::min(places, window) : places;
-  const Exact pairs = attrs.causal() ? CausalPairs(step_.past, step_.fresh, window) : Exact(step_.fresh) * places;
+  const Exact pairs =
+      attrs.causal() ? CausalPairs(step_.past, step_.fresh, window) : Exact(step_.fresh) * places;
   const Exact useful = Exact(Logical("q", "heads")) * Logical("q", "head_dim");
-  Scores({.groups = kv_heads, .queries = heads / kv_heads, .score_width = head_dim, .value_width = head_dim,
-          .useful_scores = useful, .useful_values = useful},
+  Scores({.groups = kv_heads,
+          .queries = heads / kv_heads,
+          .score_width = head_dim,
+          .value_width = head_dim,
+          .useful_scores = useful,
+          .useful_values = useful},
          pairs, keys);
   if (attrs.causal()) Cache({kv_heads, head_dim}, 2, window);
   return absl::OkStatus();
@@ -282,17 +310,29 @@ absl::Status NodeCounter::Absorbed(int64_t heads) {
   for (absl::string_view slot : {"k_b", "v_b"}) TWIN_RETURN_IF_ERROR(Read(slot, 1));
   const int64_t lora = k_b.Get("kv_lora").size;
   const Exact latents = Exact(Logical("k_b", "heads")) * Logical("k_b", "kv_lora");
-  out_.products.push_back({.m = batch, .k = k_b.Get("nope_dim").size, .n = lora, .count = heads,
-                           .left = dtype, .right = k_b.dtype,
+  out_.products.push_back({.m = batch,
+                           .k = k_b.Get("nope_dim").size,
+                           .n = lora,
+                           .count = heads,
+                           .left = dtype,
+                           .right = k_b.dtype,
                            .useful = latents * Logical("k_b", "nope_dim") * batch});
-  out_.products.push_back({.m = batch, .k = lora, .n = v_b.Get("v_head_dim").size, .count = heads,
-                           .left = dtype, .right = v_b.dtype,
+  out_.products.push_back({.m = batch,
+                           .k = lora,
+                           .n = v_b.Get("v_head_dim").size,
+                           .count = heads,
+                           .left = dtype,
+                           .right = v_b.dtype,
                            .useful = latents * Logical("v_b", "v_head_dim") * batch});
   const int64_t rope = TypeOf("k_rope").Get("rope_dim").size;
   const Exact rope_useful = Exact(Logical("k_b", "heads")) * Logical("k_rope", "rope_dim");
   const int64_t keys = step_.past + step_.fresh;
-  Scores({.groups = 1, .queries = heads, .score_width = lora + rope, .value_width = lora,
-          .useful_scores = latents + rope_useful, .useful_values = latents},
+  Scores({.groups = 1,
+          .queries = heads,
+          .score_width = lora + rope,
+          .value_width = lora,
+          .useful_scores = latents + rope_useful,
+          .useful_values = latents},
          CausalPairs(step_.past, step_.fresh, 0), keys);
   out_.note = "absorbed latent cache";
   return absl::OkStatus();
@@ -309,7 +349,9 @@ absl::Status NodeCounter::LatentAttention() {
   if (step_.past > 0) return Absorbed(heads);
   for (absl::string_view slot : {"k_b", "v_b"}) TWIN_RETURN_IF_ERROR(Dense(slot, step_.rows));
   const Exact all_heads = Logical("k_b", "heads");
-  Scores({.groups = heads, .queries = 1, .score_width = k_b.Get("nope_dim").size + rope,
+  Scores({.groups = heads,
+          .queries = 1,
+          .score_width = k_b.Get("nope_dim").size + rope,
           .value_width = TypeOf("v_b").Get("v_head_dim").size,
           .useful_scores = all_heads * (Exact(Logical("k_b", "nope_dim")) + Logical("k_rope", "rope_dim")),
           .useful_values = all_heads * Logical("v_b", "v_head_dim")},
@@ -336,8 +378,13 @@ absl::Status NodeCounter::Expert(absl::string_view slot, int64_t choices, int64_
                  logical_members;
   const auto add = [&](int64_t rows, int64_t count) {
     if (rows == 0 || count == 0) return;
-    out_.products.push_back({.m = rows, .k = extents.in, .n = extents.out, .count = count,
-                             .left = OperandType(), .right = type.dtype, .useful = useful});
+    out_.products.push_back({.m = rows,
+                             .k = extents.in,
+                             .n = extents.out,
+                             .count = count,
+                             .left = OperandType(),
+                             .right = type.dtype,
+                             .useful = useful});
     useful = 0;
   };
   add(assigned.value() / distinct + 1, assigned.value() % distinct);
@@ -367,9 +414,7 @@ absl::Status NodeCounter::Moe() {
   return absl::OkStatus();
 }
 
-absl::Status NodeCounter::Head() {
-  return Dense("head", step_.causal ? step_.workload.batch : step_.rows);
-}
+absl::Status NodeCounter::Head() { return Dense("head", step_.causal ? step_.workload.batch : step_.rows); }
 
 absl::Status NodeCounter::Result() {
   if (node_.op == OpKind::kLmHead) {
@@ -397,15 +442,24 @@ absl::Status NodeCounter::Run() {
       case OpKind::kActivation:
       case OpKind::kSlice:
       case OpKind::kRmsNorm:
-      case OpKind::kLayerNorm: return absl::OkStatus();
-      case OpKind::kLinear: return Linear();
-      case OpKind::kEmbedding: return Embedding();
-      case OpKind::kAttention: return Attention();
-      case OpKind::kLatentAttention: return LatentAttention();
-      case OpKind::kMlp: return Mlp({"up", "down"});
-      case OpKind::kGatedMlp: return Mlp({"gate", "up", "down"});
-      case OpKind::kMoe: return Moe();
-      case OpKind::kLmHead: return Head();
+      case OpKind::kLayerNorm:
+        return absl::OkStatus();
+      case OpKind::kLinear:
+        return Linear();
+      case OpKind::kEmbedding:
+        return Embedding();
+      case OpKind::kAttention:
+        return Attention();
+      case OpKind::kLatentAttention:
+        return LatentAttention();
+      case OpKind::kMlp:
+        return Mlp({"up", "down"});
+      case OpKind::kGatedMlp:
+        return Mlp({"gate", "up", "down"});
+      case OpKind::kMoe:
+        return Moe();
+      case OpKind::kLmHead:
+        return Head();
     }
     return absl::OkStatus();
   };
@@ -429,7 +483,8 @@ absl::Status CheckWorkload(const Workload& workload) {
   const bool decode = workload.phase == Phase::kDecode;
   const auto check = [](absl::string_view name, int64_t value, int64_t least) -> absl::Status {
     if (value >= least && value <= kMaxSize) return absl::OkStatus();
-    return Error(1703, name, absl::StrCat(value, " is out of range"), absl::StrCat("give a number from ", least, " on"));
+    return Error(1703, name, absl::StrCat(value, " is out of range"),
+                 absl::StrCat("give a number from ", least, " on"));
   };
   TWIN_RETURN_IF_ERROR(check("batch", workload.batch, 1));
   TWIN_RETURN_IF_ERROR(check("context", workload.context, decode ? 0 : 1));

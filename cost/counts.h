@@ -1,12 +1,13 @@
 // What one step of a graph computes, reads and keeps: exact, and without any chip.
 //
-// Each node becomes a list of matrix products and of arrays that it reads, as one device holds them. Which sizes
-// a shard divides follows from the axes' names (heads, kv_heads, d_ff, shared_ff, vocab); kv_heads that are
-// fewer than the shards are replicated, everything else is whole on every device.
+// Each node becomes a list of matrix products and of arrays that it reads, as one device holds them. Which
+// sizes a shard divides follows from the axes' names (heads, kv_heads, d_ff, shared_ff, vocab); kv_heads that
+// are fewer than the shards are replicated, everything else is whole on every device.
 //
 // Conventions, each the least that any execution can do:
 //   prefill of a causal model   logits of the last place of each sequence only
-//   latent attention, decode    the absorbed form: queries meet the latent cache, k_b and v_b act on queries and
+//   latent attention, decode    the absorbed form: queries meet the latent cache, k_b and v_b act on queries
+//   and
 //                               results; prefill the expanded form
 //   windows                     a layer's cache keeps its window, no more
 //   experts                     Workload::routing
@@ -33,23 +34,23 @@ struct StoredArray {
 
 struct NodeCount {
   NodeId node = -1;
-  std::vector<Product> products;         // of one device
-  std::vector<StoredArray> weights;      // that the step reads, of one device
-  std::vector<StoredArray> kept;         // parameters that the device keeps and no earlier node does
-  std::vector<StoredArray> cache_read;   // of one device
-  std::vector<StoredArray> cache_kept;   // of one device, after the step
-  Exact rows_read;                       // bytes gathered from tables, one device
-  Exact cache_written;                   // bytes, one device
-  Exact result_bytes;                    // of one device
+  std::vector<Product> products;        // of one device
+  std::vector<StoredArray> weights;     // that the step reads, of one device
+  std::vector<StoredArray> kept;        // parameters that the device keeps and no earlier node does
+  std::vector<StoredArray> cache_read;  // of one device
+  std::vector<StoredArray> cache_kept;  // of one device, after the step
+  Exact rows_read;                      // bytes gathered from tables, one device
+  Exact cache_written;                  // bytes, one device
+  Exact result_bytes;                   // of one device
   std::string note;
 };
 
 struct StepCount {
-  std::vector<NodeCount> nodes;          // one for each node of the graph, in order
+  std::vector<NodeCount> nodes;  // one for each node of the graph, in order
 };
 
-// Query-key pairs of one sequence: `fresh` queries after `past` cached places, each seeing itself and what came
-// before, at most `window` places (0: all).  past * fresh + fresh (fresh + 1) / 2 without a window.
+// Query-key pairs of one sequence: `fresh` queries after `past` cached places, each seeing itself and what
+// came before, at most `window` places (0: all).  past * fresh + fresh (fresh + 1) / 2 without a window.
 Exact CausalPairs(int64_t past, int64_t fresh, int64_t window);
 
 absl::StatusOr<StepCount> CountStep(const Graph& graph, const Workload& workload);

@@ -1,7 +1,7 @@
 // An int64 that remembers that it once overflowed.
 //
-// Counts multiply many sizes; checking each product would bury the formulas. An Exact computes like an integer,
-// and whoever takes its value out asks ok() once. An overflow is never undone by later operations.
+// Counts multiply many sizes; checking each product would bury the formulas. An Exact computes like an
+// integer, and whoever takes its value out asks ok() once. An overflow is never undone by later operations.
 #ifndef TWINFORGE_COST_EXACT_H_
 #define TWINFORGE_COST_EXACT_H_
 

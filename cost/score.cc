@@ -29,7 +29,8 @@ absl::Status Overflow(absl::string_view place) {
 
 absl::Status CheckFacts(const ChipFacts& chip) {
   const auto need = [&](bool known, absl::string_view what) -> absl::Status {
-    return known ? absl::OkStatus() : Error(1706, chip.summary.id, absl::StrCat("no source gives its ", what));
+    return known ? absl::OkStatus()
+                 : Error(1706, chip.summary.id, absl::StrCat("no source gives its ", what));
   };
   const ShapeRule& shape = chip.shape;
   const bool systolic = shape.edge > 0 && shape.units > 0 && shape.sublanes > 0;
@@ -78,12 +79,12 @@ Residents ResidentsOf(const ChipFacts& chip, const StepCount& step) {
 
 // What a node makes of the chip's matrix and vector units.
 struct Compute {
-  Exact useful;            // multiply-adds, all devices
-  Exact issued;            // of one device
+  Exact useful;  // multiply-adds, all devices
+  Exact issued;  // of one device
   Exact tile;
-  Exact converted;         // elements
-  Seconds dtype;           // useful work at legal rates, shared by all devices
-  Seconds shape;           // one device's work, idle places included
+  Exact converted;  // elements
+  Seconds dtype;    // useful work at legal rates, shared by all devices
+  Seconds shape;    // one device's work, idle places included
   std::string modes;
 };
 
@@ -122,7 +123,8 @@ Exact Spilled(const ChipFacts& chip, Exact bytes) {
 Exact Traffic(const ChipFacts& chip, const StepCount& step, const Graph& graph, const NodeCount& node,
               bool resident) {
   Exact bytes = Spilled(chip, node.result_bytes);
-  for (NodeId operand : graph.nodes()[node.node].operands) bytes += Spilled(chip, step.nodes[operand].result_bytes);
+  for (NodeId operand : graph.nodes()[node.node].operands)
+    bytes += Spilled(chip, step.nodes[operand].result_bytes);
   if (resident) return bytes;
   return bytes + MemoryBytes(chip, node.weights) + MemoryBytes(chip, node.cache_read) + node.cache_written +
          node.rows_read;
@@ -144,7 +146,8 @@ class Scorer {
   absl::StatusOr<Scored> Op(const NodeCount& node, std::optional<Exact> useful) const;
 
   double PeakSeconds(Exact useful) const {
-    return (Flops(2 * static_cast<double>(useful.value()) / static_cast<double>(shards_)) / chip_.best_rate).value();
+    return (Flops(2 * static_cast<double>(useful.value()) / static_cast<double>(shards_)) / chip_.best_rate)
+        .value();
   }
 
  private:
@@ -158,7 +161,7 @@ class Scorer {
 absl::StatusOr<Scored> Scorer::Op(const NodeCount& node, std::optional<Exact> source) const {
   const Node& of = graph_.nodes()[node.node];
   absl::StatusOr<Compute> found = ComputeOf(chip_, node, shards_);
-  if (!found.ok()) return WithPlace(found.status(), absl::StrCat(of.path, ": "));
+  if (!found.ok()) return WithPlace(found.status(), of.path);
   const Compute& compute = *found;
   const Exact useful = source.value_or(compute.useful);
   Exact activations = node.result_bytes;
@@ -167,19 +170,24 @@ absl::StatusOr<Scored> Scorer::Op(const NodeCount& node, std::optional<Exact> so
   const Exact weights = CompactBytes(node.weights) + node.rows_read;
   const Exact cache = CompactBytes(node.cache_read) + node.cache_written;
   const Exact devices = shards_;
-  const Exact counts[] = {Exact(2) * useful,  Exact(2) * compute.issued * devices, weights * devices,
-                          cache * devices,    activations * devices,               Exact(2) * compute.tile * devices,
-                          memory * devices,   compute.converted};
+  const Exact counts[] = {
+      Exact(2) * useful,     Exact(2) * compute.issued * devices, weights * devices, cache * devices,
+      activations * devices, Exact(2) * compute.tile * devices,   memory * devices,  compute.converted};
   for (const Exact& count : counts) {
     if (!count.ok()) return Overflow(of.path);
   }
   Scored scored;
-  scored.op = {.path = of.path, .op = std::string(Info(of.op).name.data(), Info(of.op).name.size()),
-               .useful_flops = counts[0].value(), .issued_flops = counts[1].value(),
-               .weight_bytes = counts[2].value(), .cache_bytes = counts[3].value(),
-               .activation_bytes = counts[4].value(), .tile_flops = counts[5].value(),
-               .memory_bytes = counts[6].value(),
-               .note = absl::StrCat(compute.modes, compute.modes.empty() || node.note.empty() ? "" : "; ", node.note)};
+  scored.op = {
+      .path = of.path,
+      .op = std::string(Info(of.op).name.data(), Info(of.op).name.size()),
+      .useful_flops = counts[0].value(),
+      .issued_flops = counts[1].value(),
+      .weight_bytes = counts[2].value(),
+      .cache_bytes = counts[3].value(),
+      .activation_bytes = counts[4].value(),
+      .tile_flops = counts[5].value(),
+      .memory_bytes = counts[6].value(),
+      .note = absl::StrCat(compute.modes, compute.modes.empty() || node.note.empty() ? "" : "; ", node.note)};
   // Each rung adds a constraint to the ones before it, so its time is never less.
   Seconds converting;
   if (compute.converted.value() > 0 && chip_.vector_rate.known()) {
@@ -188,13 +196,14 @@ absl::StatusOr<Scored> Scorer::Op(const NodeCount& node, std::optional<Exact> so
   scored.times[0] = PeakSeconds(useful);
   scored.times[1] = std::max({scored.times[0], compute.dtype.value(), converting.value()});
   scored.times[2] = std::max(scored.times[1], compute.shape.value());
-  scored.times[3] = std::max(
-      scored.times[2], (Bytes(static_cast<double>(memory.value())) / chip_.memory_bandwidth).value());
+  scored.times[3] = std::max(scored.times[2],
+                             (Bytes(static_cast<double>(memory.value())) / chip_.memory_bandwidth).value());
   return scored;
 }
 
-// Rounds all times down to multiples of one power of two, so coarse that no sum of them needs more than 52 bits:
-// sums and differences of the ladder are then exact in any order. The relative loss is below 2^-50 of the step.
+// Rounds all times down to multiples of one power of two, so coarse that no sum of them needs more than 52
+// bits: sums and differences of the ladder are then exact in any order. The relative loss is below 2^-50 of
+// the step.
 void Quantise(std::vector<Times>& times) {
   double sum = 0;
   for (const Times& op : times) sum += op[kRungs - 1];
@@ -210,7 +219,8 @@ void FillLadder(std::vector<Times> times, Score& score) {
   Quantise(times);
   score.attribution.reserve(times.size());
   for (int rung = 0; rung < kRungs; ++rung) {
-    RungRow row{.rung = absl::StrCat("R", rung), .name = std::string(kRungNames[rung].data(), kRungNames[rung].size())};
+    RungRow row{.rung = absl::StrCat("R", rung),
+                .name = std::string(kRungNames[rung].data(), kRungNames[rung].size())};
     for (const Times& op : times) row.seconds += op[rung];
     score.ladder.push_back(std::move(row));
   }
@@ -247,10 +257,11 @@ void FillMemory(const ChipFacts& chip, const Graph& graph, const Residents& resi
   score.feasible = needed <= chip.memory_bytes;
   if (score.feasible) return;
   const int64_t shards = ShardsThatFit(chip, graph, score.workload);
-  score.shortfall = absl::StrFormat(
-      "needs %.1f GB of a device's %.1f GB; %s", static_cast<double>(needed) / 1e9,
-      static_cast<double>(chip.memory_bytes) / 1e9,
-      shards > 0 ? absl::StrCat(shards, " shards would do") : std::string("no power of two of shards would do"));
+  score.shortfall =
+      absl::StrFormat("needs %.1f GB of a device's %.1f GB; %s", static_cast<double>(needed) / 1e9,
+                      static_cast<double>(chip.memory_bytes) / 1e9,
+                      shards > 0 ? absl::StrCat(shards, " shards would do")
+                                 : std::string("no power of two of shards would do"));
 }
 
 double Tokens(const Workload& workload) {

@@ -15,14 +15,17 @@ constexpr int64_t kVectorBytes = 512;  // granule of one-dimensional arrays
 // Rows of a memory tile over a second-minor dim of `rows`: narrow types pack 32 / bits rows in a word, a tile
 // never has fewer, and short arrays take the next power of two of rows.
 int64_t TileRows(int64_t bits, int64_t rows) {
-  const int64_t packed = bits > 32 ? 1 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(32 / bits)));
+  const int64_t packed =
+      bits > 32 ? 1 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(32 / bits)));
   int64_t tile = packed;
   while (tile < kTileRows && tile < rows) tile *= 2;
   return tile;
 }
 
 // Operands that both lie in registers of `a` and `b` bits: the wider one sets the tensor core's k.
-int64_t WiderBits(const Product& product) { return std::max(BitWidth(product.left), BitWidth(product.right)); }
+int64_t WiderBits(const Product& product) {
+  return std::max(BitWidth(product.left), BitWidth(product.right));
+}
 
 Exact TensorCoreMacs(const Product& p, const ShapeRule& rule) {
   const int64_t tile_k = std::max<int64_t>(1, rule.tile_k_bits / WiderBits(p));
@@ -49,9 +52,12 @@ Exact TensorCoreMacs(const Product& p, const ShapeRule& rule) {
 
 Exact Macs(const Product& p) {
   switch (p.kind) {
-    case Product::Kind::kDense: return Exact(p.m) * p.k * p.n * p.count;
-    case Product::Kind::kScores: return Exact(p.pairs) * p.k * p.count;
-    case Product::Kind::kMix: return Exact(p.pairs) * p.n * p.count;
+    case Product::Kind::kDense:
+      return Exact(p.m) * p.k * p.n * p.count;
+    case Product::Kind::kScores:
+      return Exact(p.pairs) * p.k * p.count;
+    case Product::Kind::kMix:
+      return Exact(p.pairs) * p.n * p.count;
   }
   return 0;
 }
@@ -65,7 +71,8 @@ Exact SystolicRows(const Product& p, const ShapeRule& rule) {
       return Exact(CeilDiv(p.k, edge)) * Min(right_stays, left_stays) * p.count;
     }
     // A row that passes a fold makes at most `edge` scores; the operands' parts are symmetric.
-    case Product::Kind::kScores: return Exact(CeilDiv(p.k, edge)) * CeilDiv(p.pairs, edge) * p.count;
+    case Product::Kind::kScores:
+      return Exact(CeilDiv(p.k, edge)) * CeilDiv(p.pairs, edge) * p.count;
     case Product::Kind::kMix: {
       const Exact values_stay = Exact(CeilDiv(p.n, edge)) * CeilDiv(p.pairs, edge);
       const Exact scores_stay = RoundUp(p.n, rule.sublanes) * CeilDiv(p.pairs, edge * edge);
@@ -113,7 +120,9 @@ Exact PaddedBytes(int64_t bits, absl::Span<const int64_t> shape) {
   return best * bits / 8;
 }
 
-Exact PaddedBytes(DType dtype, absl::Span<const int64_t> shape) { return PaddedBytes(BitWidth(dtype), shape); }
+Exact PaddedBytes(DType dtype, absl::Span<const int64_t> shape) {
+  return PaddedBytes(BitWidth(dtype), shape);
+}
 
 Exact CompactBytes(DType dtype, absl::Span<const int64_t> shape) {
   Exact elements = 1;

@@ -20,8 +20,8 @@ namespace twinforge {
 
 // One matrix product [m, k] x [k, n] as one device runs it, `count` times.
 //
-// Causal and windowed attention need only some of the m x n scores. Then `pairs` of them are needed, kernels skip
-// what they can, and the bound counts pairs instead of a rectangle:
+// Causal and windowed attention need only some of the m x n scores. Then `pairs` of them are needed, kernels
+// skip what they can, and the bound counts pairs instead of a rectangle:
 //   kScores   q k^T      pairs of m x n outputs, each of k multiply-adds
 //   kMix      p v        pairs of m x k operand places, each times n columns
 struct Product {
@@ -31,17 +31,18 @@ struct Product {
   int64_t k = 0;
   int64_t n = 0;
   int64_t count = 1;
-  int64_t pairs = 0;            // kScores, kMix
-  DType left = DType::kBF16;    // [m, k]
-  DType right = DType::kBF16;   // [k, n]
-  Exact useful;                 // multiply-adds at logical sizes, of all devices and all `count`
+  int64_t pairs = 0;           // kScores, kMix
+  DType left = DType::kBF16;   // [m, k]
+  DType right = DType::kBF16;  // [k, n]
+  Exact useful;                // multiply-adds at logical sizes, of all devices and all `count`
 };
 
 // Multiply-adds that the product needs, all `count` of them.
 Exact Macs(const Product& product);
 
-// Rows that stream through a systolic array of rule.edge x rule.edge: folds ceil(k/R) ceil(n/C), each of m rows
-// in groups of `sublanes`, or with the other operand stationary, whichever is fewer. All `count` products.
+// Rows that stream through a systolic array of rule.edge x rule.edge: folds ceil(k/R) ceil(n/C), each of m
+// rows in groups of `sublanes`, or with the other operand stationary, whichever is fewer. All `count`
+// products.
 Exact SystolicRows(const Product& product, const ShapeRule& rule);
 
 // Multiply-adds that the matrix units spend, idle places included, with the rows spread over the units.
@@ -52,9 +53,9 @@ Exact TileMacs(const Product& product, const ShapeRule& rule);
 // SCALE-Sim's figure, for comparison with it; no rung uses it, since no TPU is known to expose its preload.
 Exact ExposedPreloadCycles(int64_t m, int64_t k, int64_t n, int64_t rows, int64_t columns);
 
-// Bytes of a dense array in a TPU's memory, in the layout that the compiler chooses by default: of all choices of
-// the two minor dims the one that pads least. The same on every generation.
-// Tiles: (8, 128) elements; fewer rows where the second-minor dim is smaller; 1-D arrays in units of 512 bytes.
+// Bytes of a dense array in a TPU's memory, in the layout that the compiler chooses by default: of all
+// choices of the two minor dims the one that pads least. The same on every generation. Tiles: (8, 128)
+// elements; fewer rows where the second-minor dim is smaller; 1-D arrays in units of 512 bytes.
 Exact PaddedBytes(DType dtype, absl::Span<const int64_t> shape);
 // The same for `bits`-wide elements: 4 (int4), 8, 16 or 32, and multiples.
 Exact PaddedBytes(int64_t bits, absl::Span<const int64_t> shape);

@@ -99,9 +99,13 @@ LEGAL = {
                      ("f8_e5m2", "bf16", "every e5m2 value is a bf16 value"),
                      ("f8_e4m3", "f16", "every e4m3 value is an f16 value"),
                      ("f8_e5m2", "f16", "every e5m2 value is an f16 value"),
+                     ("f8_e4m3", "tf32", "every e4m3 value is a tf32 value"),
+                     ("f8_e5m2", "tf32", "every e5m2 value is a tf32 value"),
                      ("i8", "bf16", "all values are bf16 values"),
                      ("i8", "f16", "all values are f16 values"),
+                     ("i8", "tf32", "all values are tf32 values"),
                      ("u8", "bf16", "all values are bf16 values"),
+                     ("u8", "tf32", "all values are tf32 values"),
                      ("bf16", "tf32", "every bf16 value is a tf32 value"),
                      ("f16", "tf32", "every normal f16 value is a tf32 value")]},
 }

@@ -1,0 +1,136 @@
+#include "cost/shape.h"
+
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace twinforge {
+namespace {
+
+constexpr ShapeRule kV5e = {.edge = 128, .units = 4, .sublanes = 8};
+constexpr ShapeRule kV6e = {.edge = 256, .units = 2, .sublanes = 8};
+constexpr ShapeRule kH100 = {.tile_m = 16, .tile_n = 8, .tile_k_bits = 256};
+
+TEST(Systolic, ExposedPreloadEqualsScaleSim) {
+  // Cycles that SCALE-Sim printed for its weight-stationary array of 32 x 32.
+  EXPECT_EQ(ExposedPreloadCycles(128, 512, 512, 32, 32).value(), 56832);
+  EXPECT_EQ(ExposedPreloadCycles(1024, 1024, 1024, 32, 32).value(), 1144832);
+}
+
+TEST(Systolic, FoldsBothDims) {
+  // 128 x 512 x 512 on 128 x 128: 4 x 4 folds of 128 rows.
+  EXPECT_EQ(SystolicRows({.m = 128, .k = 512, .n = 512}, kV5e).value(), 16 * 128);
+  EXPECT_EQ(SystolicRows({.m = 128, .k = 513, .n = 512}, kV5e).value(), 5 * 4 * 128);
+  EXPECT_EQ(SystolicRows({.m = 1, .k = 128, .n = 128}, kV5e).value(), 8) << "one row costs a group of eight";
+}
+
+TEST(Systolic, KeepsTheBetterOperandStationary) {
+  // [4096, 128] x [128, 1]: as a row of weights it would cost 4096 rows, turned round 32 folds of 8.
+  EXPECT_EQ(SystolicRows({.m = 4096, .k = 128, .n = 1}, kV5e).value(), 32 * 8);
+  EXPECT_EQ(SystolicRows({.m = 1, .k = 128, .n = 4096}, kV5e).value(), 32 * 8);
+}
+
+TEST(Systolic, SpreadsRowsOverUnits) {
+  // Three groups of rows on two units: the fuller one has two, and both are held for as long.
+  EXPECT_EQ(TileMacs({.m = 24, .k = 256, .n = 256}, kV6e).value(), 2 * 2 * 8 * 256 * 256);
+  EXPECT_EQ(TileMacs({.m = 8192, .k = 8192, .n = 8192}, kV6e).value(), int64_t{8192} * 8192 * 8192);
+}
+
+TEST(Systolic, CountsPairsNotRectangles) {
+  const Product scores = {
+      .kind = Product::Kind::kScores, .m = 512, .k = 64, .n = 512, .pairs = 512 * 513 / 2};
+  // ceil(131,328 / 128) rows, at half a contraction each.
+  EXPECT_EQ(SystolicRows(scores, kV5e).value(), 1026);
+  EXPECT_EQ(Macs(scores).value(), 64 * 131328);
+  const Product mix = {.kind = Product::Kind::kMix, .m = 512, .k = 512, .n = 64, .pairs = 512 * 513 / 2};
+  // Scores stationary: nine folds of 64 columns' rows; values stationary would idle half of the columns.
+  EXPECT_EQ(SystolicRows(mix, kV5e).value(), 9 * 64);
+}
+
+TEST(TensorCore, RoundsToItsTile) {
+  // One row: turned round it takes 8 of n, not 16 of m.
+  EXPECT_EQ(TileMacs({.m = 1, .k = 4096, .n = 4096}, kH100).value(), int64_t{8} * 4096 * 4096);
+  EXPECT_EQ(TileMacs({.m = 17, .k = 17, .n = 9}, kH100).value(), 24 * 32 * 16);
+  // 8-bit operands have twice the depth.
+  EXPECT_EQ(TileMacs({.m = 16, .k = 17, .n = 8, .left = DType::kI8, .right = DType::kI8}, kH100).value(),
+            16 * 32 * 8);
+  EXPECT_EQ(TileMacs({.m = 16, .k = 33, .n = 8, .left = DType::kI8, .right = DType::kI8}, kH100).value(),
+            16 * 64 * 8);
+}
+
+TEST(Tiles, NeverCostLessThanTheProduct) {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int64_t> size(1, 700);
+  for (int i = 0; i < 20000; ++i) {
+    Product p = {.m = size(random), .k = size(random), .n = size(random), .count = size(random)};
+    p.kind = static_cast<Product::Kind>(i % 3);
+    const int64_t all = p.kind == Product::Kind::kMix ? p.m * p.k : p.m * p.n;
+    p.pairs = std::uniform_int_distribution<int64_t>(1, all)(random);
+    for (const ShapeRule& rule : {kV5e, kV6e, kH100}) {
+      ASSERT_GE(TileMacs(p, rule).value(), Macs(p).value()) << p.m << " " << p.k << " " << p.n;
+    }
+    // A rectangle costs at least what its pairs alone do.
+    Product dense = p;
+    dense.kind = Product::Kind::kDense;
+    if (p.kind == Product::Kind::kScores) {
+      p.pairs = p.m * p.n;
+      ASSERT_LE(SystolicRows(p, kV5e).value(), SystolicRows(dense, kV5e).value());
+    }
+  }
+}
+
+TEST(Overflow, IsRemembered) {
+  const int64_t big = int64_t{1} << 40;
+  EXPECT_FALSE(Macs({.m = big, .k = big, .n = 1}).ok());
+  EXPECT_FALSE(TileMacs({.m = big, .k = big, .n = 1}, kV5e).ok());
+  EXPECT_FALSE((Exact(big) * big + Exact(1)).ok());
+  EXPECT_FALSE(PaddedBytes(DType::kF32, {big, big}).ok());
+  EXPECT_TRUE((Exact(big) * 1024).ok());
+}
+
+int64_t Bits(absl::string_view dtype) {
+  if (dtype == "f32") return 32;
+  if (dtype == "bf16") return 16;
+  return dtype == "int4" ? 4 : 8;
+}
+
+// 364 arrays whose layout the TPU compiler chose itself, on five generations.
+TEST(Padding, EqualsTheCompilers) {
+  std::ifstream file(std::string(TWINFORGE_SOURCE_DIR) + "/tests/cost/data/pad.csv");
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  int rows = 0;
+  while (std::getline(file, line)) {
+    // generation,dtype,shape,mode,"{layout, with commas}",padded_bytes,logical_bytes
+    const std::vector<std::string> head = absl::StrSplit(line.substr(0, line.find('{')), ',');
+    const std::vector<std::string> tail =
+        absl::StrSplit(absl::StripAsciiWhitespace(line.substr(line.find('}') + 1)), ',');
+    ASSERT_EQ(tail.size(), 3u) << line;
+    if (head[3] != "hbm") continue;  // the others fixed the layout by hand
+    std::vector<int64_t> shape;
+    for (absl::string_view extent : absl::StrSplit(head[2], 'x')) {
+      ASSERT_TRUE(absl::SimpleAtoi(extent, &shape.emplace_back()));
+    }
+    int64_t want = 0;
+    ASSERT_TRUE(absl::SimpleAtoi(tail[1], &want)) << line;
+    EXPECT_EQ(PaddedBytes(Bits(head[1]), shape).value(), want) << line;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 364);
+}
+
+TEST(Padding, IsCompactWhereAnOrderOfDimsAllows) {
+  EXPECT_EQ(PaddedBytes(DType::kBF16, {1, 1024, 16, 80}).value(), 2621440);  // 80 on the sublanes
+  EXPECT_EQ(PaddedBytes(DType::kBF16, {2880, 2880}).value(), 16957440);      // 2880 is 22.5 lanes either way
+  EXPECT_EQ(PaddedBytes(DType::kF32, {80}).value(), 512);
+}
+
+}  // namespace
+}  // namespace twinforge
