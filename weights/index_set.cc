@@ -265,7 +265,7 @@ std::vector<ProductSet> SplitSet(const IndexMap& flat, absl::Span<const int64_t>
   return products;
 }
 
-std::vector<IndexClass> ClassesOf(const IndexMap& region, absl::Span<const IndexMap* const> sets) {
+std::vector<IndexClass> ClassesOf(const IndexMap& region, absl::Span<const IndexMap> sets) {
   const std::vector<int64_t> indices = Expand(region);
   const auto place = [&](int64_t index) -> int64_t {  // -1 where the region lacks it
     const auto it = std::lower_bound(indices.begin(), indices.end(), index);
@@ -276,7 +276,7 @@ std::vector<IndexClass> ClassesOf(const IndexMap& region, absl::Span<const Index
   for (size_t s = 0; s < sets.size(); ++s) {
     // Every class splits into what the set holds, under a new number, and the rest.
     absl::flat_hash_map<int64_t, int64_t> renamed;
-    for (int64_t index : Expand(*sets[s])) {
+    for (int64_t index : Expand(sets[s])) {
       const int64_t at = place(index);
       if (at < 0) continue;
       const auto [it, fresh] = renamed.try_emplace(class_of[at], static_cast<int64_t>(members.size()));

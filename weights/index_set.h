@@ -70,7 +70,7 @@ struct IndexClass {
   std::vector<int64_t> members;  // which sets hold them, ascending
 };
 // All classes, by their first index.
-std::vector<IndexClass> ClassesOf(const IndexMap& region, absl::Span<const IndexMap* const> sets);
+std::vector<IndexClass> ClassesOf(const IndexMap& region, absl::Span<const IndexMap> sets);
 
 }  // namespace twinforge
 

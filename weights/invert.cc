@@ -27,11 +27,21 @@
 namespace twinforge {
 namespace {
 
+// What is known of the axes of a node: per axis the indices, ascending. An empty set
+// stands for the whole axis, which it nearly always is; a path that knows nothing ends.
+using Known = std::vector<IndexMap>;
+
 struct Path {
-  WeightPtr back;                // program over the twin; its extents are the sizes of `known`
-  std::vector<IndexMap> known;   // per axis, ascending
+  WeightPtr back;  // program over the twin; its extents are the sizes of `known`
+  Known known;
   Fate fate = Fate::kMoved;
 };
+
+bool IsWhole(const IndexMap& set) { return set.size() == 0; }
+
+// `set` in the form that Known keeps it.
+IndexMap Kept(IndexMap set, int64_t extent) { return set.IsIdentity(extent) ? IndexMap() : std::move(set); }
+IndexMap Spelled(const IndexMap& set, int64_t extent) { return IsWhole(set) ? IndexMap::Identity(extent) : set; }
 
 struct Entry {
   WeightPtr source;
@@ -88,9 +98,9 @@ class Walker {
     for (const std::string& name : SourcesOf(twin.program)) {
       if (const auto it = entries_.find(name); it != entries_.end()) it->second.consumers.push_back(twin_);
     }
-    Path path = {Source(twin.name, twin.program->dtype(), twin.program->shape()), {}, Fate::kMoved};
-    for (int64_t extent : twin.program->shape()) path.known.push_back(IndexMap::Identity(extent));
-    Walk(twin.program, std::move(path));
+    if (twin.program->element_count() == 0) return;  // nothing to hold
+    Walk(twin.program, {Source(twin.name, twin.program->dtype(), twin.program->shape()),
+                        Known(twin.program->rank()), Fate::kMoved});
   }
 
  private:
@@ -128,17 +138,17 @@ class Walker {
   void WalkTake(const WeightPtr& w, Path path) {
     const int64_t axis = w->axis();
     const IndexMap& known = path.known[axis];
-    const Reached reached = ReachedThrough(known.IsIdentity(w->map().size()) ? w->map() : known.After(w->map()),
-                                           w->child()->shape()[axis]);
+    const int64_t extent = w->child()->shape()[axis];
+    Reached reached = ReachedThrough(IsWhole(known) ? w->map() : known.After(w->map()), extent);
     if (reached.indices.size() == 0) return;
     path.back = Select(path.back, axis, reached.positions);
-    path.known[axis] = reached.indices;
+    path.known[axis] = Kept(std::move(reached.indices), extent);
     Walk(w->child(), std::move(path));
   }
 
   void WalkTranspose(const WeightPtr& w, Path path) {
     std::vector<int64_t> inverse(w->rank());
-    std::vector<IndexMap> known(w->rank());
+    Known known(w->rank());
     for (int64_t i = 0; i < w->rank(); ++i) {
       inverse[w->perm()[i]] = i;
       known[w->perm()[i]] = std::move(path.known[i]);
@@ -151,7 +161,7 @@ class Walker {
   void WalkConcat(const WeightPtr& w, const Path& path) {
     const int64_t axis = w->axis();
     const IndexMap& known = path.known[axis];
-    const bool all = known.IsIdentity(w->shape()[axis]);
+    const bool all = IsWhole(known);
     int64_t offset = 0;
     for (const WeightPtr& x : w->children()) {
       const int64_t extent = x->shape()[axis];
@@ -160,7 +170,7 @@ class Walker {
       const int64_t high = all ? end : CountBelow(known, end);
       if (low < high) {
         Path part = path;
-        part.known[axis] = Moved(known.Range(low, high - low), -offset);
+        if (!all) part.known[axis] = Kept(Moved(known.Range(low, high - low), -offset), extent);
         part.back = Select(path.back, axis, IndexMap::Slice(low, high - low));
         Walk(x, std::move(part));
       }
@@ -177,7 +187,8 @@ class Walker {
     WeightPtr known_y = y;
     const int64_t lead = w->rank() - y->rank();
     for (int64_t i = 0; i < y->rank(); ++i) {
-      if (y->shape()[i] != 1) known_y = Select(known_y, i, path.known[lead + i]);
+      const IndexMap& known = path.known[lead + i];
+      if (y->shape()[i] != 1 && !IsWhole(known)) known_y = Take(known_y, i, known);
     }
     path.back = Map(InverseOf(w->map_fn()), path.back, known_y);
     path.fate = std::max(path.fate, Fate::kRescaled);
@@ -189,7 +200,9 @@ class Walker {
   void WalkReshape(const WeightPtr& w, Path path) {
     const Shape& shape = w->shape();
     const Shape& inner = w->child()->shape();
-    if (w->element_count() == 0) return;  // nothing to hold
+    if (std::all_of(path.known.begin(), path.known.end(), IsWhole)) {
+      return Walk(w->child(), {Reshape(path.back, inner), Known(inner.size()), path.fate});
+    }
     Regroup(w, ShapeGroups(shape, inner), 0, 0, std::move(path));
   }
 
@@ -198,7 +211,8 @@ class Walker {
     if (g == groups.size()) return Walk(w->child(), std::move(path));
     const ShapeGroup& group = groups[g];
     const size_t count = group.outer.size();
-    const std::vector<IndexMap> known(path.known.begin() + done, path.known.begin() + done + count);
+    Known known;
+    for (size_t i = 0; i < count; ++i) known.push_back(Spelled(path.known[done + i], group.outer[i]));
     const IndexMap flat = FlattenSets(known, group.outer);
     for (const ProductSet& set : SplitSet(flat, group.inner)) {
       Path part = {path.back, {}, path.fate};
@@ -213,7 +227,7 @@ class Walker {
       extents.insert(extents.begin() + done, sizes.begin(), sizes.end());
       part.back = Reshape(part.back, extents);
       part.known.assign(path.known.begin(), path.known.begin() + done);
-      part.known.insert(part.known.end(), set.axes.begin(), set.axes.end());
+      for (size_t i = 0; i < set.axes.size(); ++i) part.known.push_back(Kept(set.axes[i], group.inner[i]));
       part.known.insert(part.known.end(), path.known.begin() + after, path.known.end());
       Regroup(w, groups, g + 1, done + group.inner.size(), std::move(part));
     }
@@ -230,67 +244,73 @@ struct Assembly {
   int64_t missing = 0;   // elements of the region that no piece holds
 };
 
-bool Holds(const Path& piece, const std::vector<IndexMap>& region) {
+bool Holds(const Path& piece, const Known& region) {
   for (size_t i = 0; i < region.size(); ++i) {
-    if (!IsSubset(region[i], piece.known[i])) return false;
+    if (!IsWhole(piece.known[i]) && (IsWhole(region[i]) || !IsSubset(region[i], piece.known[i]))) return false;
   }
   return true;
 }
 
-WeightPtr Pick(const Path& piece, const std::vector<IndexMap>& region) {
+WeightPtr PickRegion(const Path& piece, const Known& region) {
   WeightPtr x = piece.back;
   for (size_t i = 0; i < region.size(); ++i) {
-    if (!(region[i] == piece.known[i])) {
-      x = Select(x, static_cast<int64_t>(i), PositionsIn(piece.known[i], region[i]));
-    }
+    if (IsWhole(region[i])) continue;
+    const IndexMap& known = piece.known[i];
+    x = Select(x, static_cast<int64_t>(i), IsWhole(known) ? region[i] : PositionsIn(known, region[i]));
   }
   return x;
 }
 
 using Pieces = std::vector<const Path*>;
 
-Assembly Assemble(const std::vector<IndexMap>& region, const Pieces& pieces);
+Assembly Assemble(const Shape& shape, const Known& region, const Pieces& pieces);
 
 // The region cut along `axis` into `classes`, each assembled on its own.
-Assembly AssembleClasses(const std::vector<IndexMap>& region, const Pieces& pieces, int64_t axis,
+Assembly AssembleClasses(const Shape& shape, const Known& region, const Pieces& pieces, int64_t axis,
                          const std::vector<IndexClass>& classes) {
   Assembly whole;
   std::vector<WeightPtr> parts;
   std::vector<IndexMap> sets;
   for (const IndexClass& one : classes) {
-    std::vector<IndexMap> part = region;
+    Known part = region;
     part[axis] = one.indices;
     Pieces holders;
     for (int64_t member : one.members) holders.push_back(pieces[member]);
-    Assembly assembly = Assemble(part, holders);
+    Assembly assembly = Assemble(shape, part, holders);
     whole.missing += assembly.missing;
     parts.push_back(std::move(assembly.program));
     sets.push_back(one.indices);
   }
   if (whole.missing > 0) return whole;
-  const IndexMap order = PositionsIn(IndexMap::Join(sets), region[axis]);
+  const IndexMap order = PositionsIn(IndexMap::Join(sets), Spelled(region[axis], shape[axis]));
   whole.program = Select(Concat(axis, std::move(parts)), axis, order);
   return whole;
 }
 
-Assembly Assemble(const std::vector<IndexMap>& region, const Pieces& pieces) {
+Assembly Assemble(const Shape& shape, const Known& region, const Pieces& pieces) {
   for (const Path* piece : pieces) {
-    if (Holds(*piece, region)) return {Pick(*piece, region), 0};
+    if (Holds(*piece, region)) return {PickRegion(*piece, region), 0};
   }
+  // The axis along which the pieces differ most, and its classes.
   int64_t axis = -1;
   std::vector<IndexClass> classes;
   for (size_t i = 0; i < region.size() && !pieces.empty(); ++i) {
-    std::vector<const IndexMap*> sets;
-    for (const Path* piece : pieces) sets.push_back(&piece->known[i]);
-    std::vector<IndexClass> here = ClassesOf(region[i], sets);
+    std::vector<IndexMap> sets;
+    bool differ = false;
+    for (const Path* piece : pieces) {
+      differ = differ || !IsWhole(piece->known[i]);
+      sets.push_back(Spelled(piece->known[i], shape[i]));
+    }
+    if (!differ) continue;
+    std::vector<IndexClass> here = ClassesOf(Spelled(region[i], shape[i]), sets);
     if (here.size() > std::max<size_t>(1, classes.size())) {
       axis = static_cast<int64_t>(i);
       classes = std::move(here);
     }
   }
-  if (axis >= 0) return AssembleClasses(region, pieces, axis, classes);
+  if (axis >= 0) return AssembleClasses(shape, region, pieces, axis, classes);
   int64_t missing = 1;
-  for (const IndexMap& set : region) missing *= set.size();
+  for (size_t i = 0; i < region.size(); ++i) missing *= IsWhole(region[i]) ? shape[i] : region[i].size();
   return {nullptr, missing};
 }
 
@@ -310,8 +330,6 @@ void Judge(const Entry& entry, LedgerRow& row) {
     row.reason = entry.consumed;
     return;
   }
-  std::vector<IndexMap> whole;
-  for (int64_t extent : source.shape()) whole.push_back(IndexMap::Identity(extent));
   Assembly assembly;
   size_t considered = 0;
   for (Fate worst : {Fate::kMoved, Fate::kRescaled, Fate::kRounded}) {
@@ -321,7 +339,7 @@ void Judge(const Entry& entry, LedgerRow& row) {
     }
     if (pieces.size() == considered) continue;
     considered = pieces.size();
-    assembly = Assemble(whole, pieces);
+    assembly = Assemble(source.shape(), Known(source.rank()), pieces);
     if (assembly.program == nullptr) continue;
     row.fate = worst;
     row.inverse = assembly.program;
