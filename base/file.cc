@@ -32,13 +32,17 @@ absl::string_view KindOf(mode_t mode) {
 absl::Status OpenFailed(const std::string& path, int error) {
   switch (error) {
     case ENOENT:
-    case ENOTDIR: return Error(1202, path, "no such file");
-    case ELOOP: return Error(1202, path, "symbolic links that lead in a circle");
+    case ENOTDIR:
+      return Error(1202, path, "no such file");
+    case ELOOP:
+      return Error(1202, path, "symbolic links that lead in a circle");
     case EMFILE:
     case ENFILE:
       return Error(1208, path, "too many open files", "raise the limit, for example with `ulimit -n 4096`");
-    case ENXIO: return Error(1203, path, "is a socket or a device, not a regular file");
-    default: return Error(1202, path, absl::StrCat("cannot be opened: ", std::strerror(error)));
+    case ENXIO:
+      return Error(1203, path, "is a socket or a device, not a regular file");
+    default:
+      return Error(1202, path, absl::StrCat("cannot be opened: ", std::strerror(error)));
   }
 }
 
@@ -70,12 +74,13 @@ absl::Status ReadableFile::ReadAt(int64_t offset, int64_t count, std::byte* out)
     const ssize_t got = ::pread(fd_, out + done, static_cast<size_t>(count - done), offset + done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      return Error(1208, path_, absl::StrCat("reading ", count, " bytes at byte ", offset, ": ",
-                                             std::strerror(errno)));
+      return Error(1208, path_,
+                   absl::StrCat("reading ", count, " bytes at byte ", offset, ": ", std::strerror(errno)));
     }
     if (got == 0) {
-      return Error(1204, path_, absl::StrCat("bytes ", offset, " to ", offset + count,
-                                             " were wanted, but the file ends at byte ", offset + done),
+      return Error(1204, path_,
+                   absl::StrCat("bytes ", offset, " to ", offset + count,
+                                " were wanted, but the file ends at byte ", offset + done),
                    "the file was cut short; fetch it again");
     }
     done += got;
@@ -100,8 +105,8 @@ absl::Status ReadableFile::CheckUnchanged() const {
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit) {
   TWIN_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, ReadableFile::Open(path));
   if (file->size() > limit) {
-    return Error(1207, path, absl::StrCat("has ", file->size(), " bytes, and at most ", limit,
-                                          " are accepted here"));
+    return Error(1207, path,
+                 absl::StrCat("has ", file->size(), " bytes, and at most ", limit, " are accepted here"));
   }
   std::string text(static_cast<size_t>(file->size()), '\0');
   TWIN_RETURN_IF_ERROR(file->ReadAt(0, file->size(), reinterpret_cast<std::byte*>(text.data())));

@@ -51,24 +51,35 @@ void AppendAll(const Range& range, int indent, int level, const Member& member, 
 
 void Append(const JsonValue& value, int indent, int level, std::string* out) {
   switch (value.kind()) {
-    case JsonValue::Kind::kNull: *out += "null"; return;
-    case JsonValue::Kind::kBool: *out += value.as_bool() ? "true" : "false"; return;
+    case JsonValue::Kind::kNull:
+      *out += "null";
+      return;
+    case JsonValue::Kind::kBool:
+      *out += value.as_bool() ? "true" : "false";
+      return;
     case JsonValue::Kind::kInteger:
-    case JsonValue::Kind::kReal: *out += value.as_string(); return;
-    case JsonValue::Kind::kString: *out += JsonQuoted(value.as_string()); return;
+    case JsonValue::Kind::kReal:
+      *out += value.as_string();
+      return;
+    case JsonValue::Kind::kString:
+      *out += JsonQuoted(value.as_string());
+      return;
     case JsonValue::Kind::kArray:
       out->push_back('[');
-      AppendAll(value.items(), indent, level,
-                [&](const JsonValue& item) { Append(item, indent, level + 1, out); }, out);
+      AppendAll(
+          value.items(), indent, level, [&](const JsonValue& item) { Append(item, indent, level + 1, out); },
+          out);
       out->push_back(']');
       return;
     case JsonValue::Kind::kObject:
       out->push_back('{');
-      AppendAll(value.members(), indent, level,
-                [&](const std::pair<std::string, JsonValue>& member) {
-                  absl::StrAppend(out, JsonQuoted(member.first), ": ");
-                  Append(member.second, indent, level + 1, out);
-                }, out);
+      AppendAll(
+          value.members(), indent, level,
+          [&](const std::pair<std::string, JsonValue>& member) {
+            absl::StrAppend(out, JsonQuoted(member.first), ": ");
+            Append(member.second, indent, level + 1, out);
+          },
+          out);
       out->push_back('}');
       return;
   }
@@ -94,11 +105,13 @@ class JsonParser {
   absl::Status Any(JsonValue* out) {
     TWIN_ASSIGN_OR_RETURN(const JsonKind kind, reader_.Peek());
     switch (kind) {
-      case JsonKind::kNull: return reader_.Null();
+      case JsonKind::kNull:
+        return reader_.Null();
       case JsonKind::kBool:
         out->kind_ = JsonValue::Kind::kBool;
         return reader_.Bool(&out->bool_);
-      case JsonKind::kNumber: return Number(out);
+      case JsonKind::kNumber:
+        return Number(out);
       case JsonKind::kString: {
         absl::string_view text;
         TWIN_RETURN_IF_ERROR(reader_.String(&text));
@@ -106,8 +119,10 @@ class JsonParser {
         out->string_ = std::string(text);
         return absl::OkStatus();
       }
-      case JsonKind::kArray: return Array(out);
-      case JsonKind::kObject: return Object(out);
+      case JsonKind::kArray:
+        return Array(out);
+      case JsonKind::kObject:
+        return Object(out);
     }
     return absl::OkStatus();
   }

@@ -27,15 +27,15 @@ class JsonValue {
 
   Kind kind() const { return kind_; }
   bool is_null() const { return kind_ == Kind::kNull; }
-  bool as_bool() const { return bool_; }              // kBool
-  int64_t as_integer() const { return integer_; }     // kInteger
-  double as_number() const { return number_; }        // kInteger, kReal
-  const std::string& as_string() const { return string_; }  // kString
+  bool as_bool() const { return bool_; }                          // kBool
+  int64_t as_integer() const { return integer_; }                 // kInteger
+  double as_number() const { return number_; }                    // kInteger, kReal
+  const std::string& as_string() const { return string_; }        // kString
   const std::vector<JsonValue>& items() const { return items_; }  // kArray
   // kObject: members in file order.
   const std::vector<std::pair<std::string, JsonValue>>& members() const { return members_; }
-  const JsonValue* Find(absl::string_view key) const;          // one level; nullptr if absent
-  const JsonValue* FindPath(absl::string_view dotted) const;   // "rope_parameters.rope_theta"
+  const JsonValue* Find(absl::string_view key) const;         // one level; nullptr if absent
+  const JsonValue* FindPath(absl::string_view dotted) const;  // "rope_parameters.rope_theta"
 
   // Changing a config before it is written back. Paths create objects on the way.
   void Set(absl::string_view dotted, JsonValue value);
@@ -44,7 +44,7 @@ class JsonValue {
   static JsonValue Null();
   static JsonValue Bool(bool value);
   static JsonValue Integer(int64_t value);
-  static JsonValue Real(double value);   // prints shortest-that-reads-back; inf and nan as Python's json does
+  static JsonValue Real(double value);  // prints shortest-that-reads-back; inf and nan as Python's json does
   static JsonValue String(std::string value);
   static JsonValue Array(std::vector<JsonValue> items);
   static JsonValue Object();
@@ -59,15 +59,14 @@ class JsonValue {
   bool bool_ = false;
   int64_t integer_ = 0;
   double number_ = 0;
-  std::string string_;    // kString's value; for numbers, the spelling read
+  std::string string_;  // kString's value; for numbers, the spelling read
   std::vector<JsonValue> items_;
   std::vector<std::pair<std::string, JsonValue>> members_;
 };
 
 // `place` names the document in diagnostics (a file name). Python's NaN and Infinity
 // are accepted as reals, since json.dump writes them into configs.
-absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view place,
-                                    int max_depth = 64);
+absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view place, int max_depth = 64);
 
 }  // namespace twinforge
 

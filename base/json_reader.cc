@@ -21,12 +21,18 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 // Whether a value that begins with `c` is of this kind, in both dialects.
 bool Begins(char c, JsonKind kind) {
   switch (kind) {
-    case JsonKind::kNull: return c == 'n';
-    case JsonKind::kBool: return c == 't' || c == 'f';
-    case JsonKind::kNumber: return c == '-' || IsDigit(c);
-    case JsonKind::kString: return c == '"';
-    case JsonKind::kArray: return c == '[';
-    case JsonKind::kObject: return c == '{';
+    case JsonKind::kNull:
+      return c == 'n';
+    case JsonKind::kBool:
+      return c == 't' || c == 'f';
+    case JsonKind::kNumber:
+      return c == '-' || IsDigit(c);
+    case JsonKind::kString:
+      return c == '"';
+    case JsonKind::kArray:
+      return c == '[';
+    case JsonKind::kObject:
+      return c == '{';
   }
   return false;
 }
@@ -85,12 +91,18 @@ uint32_t NextCharacter(absl::string_view text, size_t* i) {
 
 absl::string_view Name(JsonKind kind) {
   switch (kind) {
-    case JsonKind::kNull: return "null";
-    case JsonKind::kBool: return "a boolean";
-    case JsonKind::kNumber: return "a number";
-    case JsonKind::kString: return "a string";
-    case JsonKind::kArray: return "an array";
-    case JsonKind::kObject: return "an object";
+    case JsonKind::kNull:
+      return "null";
+    case JsonKind::kBool:
+      return "a boolean";
+    case JsonKind::kNumber:
+      return "a number";
+    case JsonKind::kString:
+      return "a string";
+    case JsonKind::kArray:
+      return "an array";
+    case JsonKind::kObject:
+      return "an object";
   }
   return "";
 }
@@ -101,13 +113,27 @@ std::string JsonQuoted(absl::string_view text, int64_t limit) {
   for (size_t i = 0; i < end;) {
     const uint32_t c = NextCharacter(text, &i);
     switch (c) {
-      case '"': out += "\\\""; continue;
-      case '\\': out += "\\\\"; continue;
-      case '\n': out += "\\n"; continue;
-      case '\r': out += "\\r"; continue;
-      case '\t': out += "\\t"; continue;
-      case '\b': out += "\\b"; continue;
-      case '\f': out += "\\f"; continue;
+      case '"':
+        out += "\\\"";
+        continue;
+      case '\\':
+        out += "\\\\";
+        continue;
+      case '\n':
+        out += "\\n";
+        continue;
+      case '\r':
+        out += "\\r";
+        continue;
+      case '\t':
+        out += "\\t";
+        continue;
+      case '\b':
+        out += "\\b";
+        continue;
+      case '\f':
+        out += "\\f";
+        continue;
     }
     if (c >= 0x20 && c < 0x80) {
       out.push_back(static_cast<char>(c));
@@ -149,7 +175,8 @@ absl::Status JsonReader::FailAt(size_t position, absl::string_view message) cons
 absl::Status JsonReader::Fail(absl::string_view message) const { return FailAt(position_, message); }
 
 absl::Status JsonReader::FailDuplicate(absl::string_view key) const {
-  return FailAt(key_position_, absl::StrCat("the key ", JsonQuoted(key, 100), " appears twice in one object"));
+  return FailAt(key_position_,
+                absl::StrCat("the key ", JsonQuoted(key, 100), " appears twice in one object"));
 }
 
 absl::Status JsonReader::Start() {
@@ -347,7 +374,8 @@ absl::Status JsonReader::Separator(char close, bool* more) {
     return absl::OkStatus();
   }
   if (!first_) {
-    if (c != ',') return Fail(absl::StrCat("a comma or ", absl::string_view(&close, 1), " should stand here"));
+    if (c != ',')
+      return Fail(absl::StrCat("a comma or ", absl::string_view(&close, 1), " should stand here"));
     ++position_;
   }
   first_ = false;
@@ -379,12 +407,17 @@ absl::Status JsonReader::Skip() {
   absl::string_view text;
   bool flag = false;
   switch (kind) {
-    case JsonKind::kNull: return Null();
-    case JsonKind::kBool: return Bool(&flag);
-    case JsonKind::kNumber: return Number(&text);
-    case JsonKind::kString: return String(&text);
+    case JsonKind::kNull:
+      return Null();
+    case JsonKind::kBool:
+      return Bool(&flag);
+    case JsonKind::kNumber:
+      return Number(&text);
+    case JsonKind::kString:
+      return String(&text);
     case JsonKind::kArray:
-    case JsonKind::kObject: return SkipContainer(kind);
+    case JsonKind::kObject:
+      return SkipContainer(kind);
   }
   return absl::OkStatus();
 }

@@ -28,14 +28,17 @@ struct Disguise {
   absl::string_view hint;
 };
 constexpr Disguise kDisguises[] = {
-    {"version https://git-lfs", "a Git LFS pointer, not the file itself", "run `git lfs pull` in the checkpoint's folder"},
+    {"version https://git-lfs", "a Git LFS pointer, not the file itself",
+     "run `git lfs pull` in the checkpoint's folder"},
     {"<!doctype", "a web page", "the download failed or needs a login; fetch the file again"},
     {"<html", "a web page", "the download failed or needs a login; fetch the file again"},
     {"<?xml", "an XML document, perhaps a storage server's error", "fetch the file again"},
-    {"{\"error\"", "an error message of a server", "the download failed or needs a login; fetch the file again"},
+    {"{\"error\"", "an error message of a server",
+     "the download failed or needs a login; fetch the file again"},
     {"gguf", "a GGUF file", "fetch the safetensors form of the model"},
     {"pk\x03\x04", "a zip archive, perhaps PyTorch's", "fetch the safetensors form of the model"},
-    {"\x80\x02", "a Python pickle", "fetch the safetensors form of the model; pickles run code and are never opened"},
+    {"\x80\x02", "a Python pickle",
+     "fetch the safetensors form of the model; pickles run code and are never opened"},
 };
 
 const Disguise* FindDisguise(absl::string_view start) {
@@ -47,9 +50,11 @@ const Disguise* FindDisguise(absl::string_view start) {
 }
 
 // The first bytes make no sense: say what they are instead, if that is known.
-absl::Status NotAHeader(const ReadableFile& file, int code, absl::string_view place, absl::string_view message) {
+absl::Status NotAHeader(const ReadableFile& file, int code, absl::string_view place,
+                        absl::string_view message) {
   std::string start(static_cast<size_t>(std::min<int64_t>(file.size(), 64)), '\0');
-  TWIN_RETURN_IF_ERROR(file.ReadAt(0, static_cast<int64_t>(start.size()), reinterpret_cast<std::byte*>(start.data())));
+  TWIN_RETURN_IF_ERROR(
+      file.ReadAt(0, static_cast<int64_t>(start.size()), reinterpret_cast<std::byte*>(start.data())));
   if (const Disguise* disguise = FindDisguise(start)) {
     return Error(1209, place, absl::StrCat("is ", disguise->what), disguise->hint);
   }
@@ -66,20 +71,23 @@ uint64_t LittleEndian64(const std::byte* bytes) {
 absl::StatusOr<int64_t> HeaderLength(const ReadableFile& file, absl::string_view place) {
   if (file.size() == 0) return Error(1210, place, "the file is empty", "fetch it again");
   if (file.size() < 8) {
-    return NotAHeader(file, 1210, place, absl::StrCat("has ", file.size(), " bytes, and a header's length takes 8"));
+    return NotAHeader(file, 1210, place,
+                      absl::StrCat("has ", file.size(), " bytes, and a header's length takes 8"));
   }
   std::array<std::byte, 8> bytes;
   TWIN_RETURN_IF_ERROR(file.ReadAt(0, 8, bytes.data()));
   const uint64_t length = LittleEndian64(bytes.data());
-  if (length < 2) return Error(1210, place, absl::StrCat("its header has ", length, " bytes, and {} takes 2"));
+  if (length < 2)
+    return Error(1210, place, absl::StrCat("its header has ", length, " bytes, and {} takes 2"));
   if (length > kLargestHeader) {
-    return NotAHeader(file, 1210, place,
-                      absl::StrCat("its header would have ", length, " bytes, and the format's limit is ", kLargestHeader));
+    return NotAHeader(
+        file, 1210, place,
+        absl::StrCat("its header would have ", length, " bytes, and the format's limit is ", kLargestHeader));
   }
   if (static_cast<int64_t>(length) > file.size() - 8) {
     return NotAHeader(file, 1210, place,
-                      absl::StrCat("its header would have ", length, " bytes, and the file has ", file.size() - 8,
-                                   " after the length"));
+                      absl::StrCat("its header would have ", length, " bytes, and the file has ",
+                                   file.size() - 8, " after the length"));
   }
   return static_cast<int64_t>(length);
 }
@@ -121,15 +129,18 @@ absl::Status CheckAgainstIndex(const std::vector<StoredTensor>& tensors, const C
     const bool in_index = k < indexed.size() && (i == tensors.size() || indexed[k].name <= tensors[i].name);
     const std::string quoted = JsonQuoted(in_files ? tensors[i].name : indexed[k].name, kQuoteLimit);
     if (!in_index) {
-      return Error(1305, place, absl::StrCat("does not name tensor ", quoted, ", which ", file(tensors[i].file), " has"));
+      return Error(1305, place,
+                   absl::StrCat("does not name tensor ", quoted, ", which ", file(tensors[i].file), " has"));
     }
     if (!in_files) {
-      return Error(1304, place, absl::StrCat("says that ", file(indexed[k].file), " has tensor ", quoted,
-                                             ", and no shard has it"));
+      return Error(
+          1304, place,
+          absl::StrCat("says that ", file(indexed[k].file), " has tensor ", quoted, ", and no shard has it"));
     }
     if (tensors[i].file != indexed[k].file) {
-      return Error(1304, place, absl::StrCat("says that ", file(indexed[k].file), " has tensor ", quoted, ", but ",
-                                             file(tensors[i].file), " has it"));
+      return Error(1304, place,
+                   absl::StrCat("says that ", file(indexed[k].file), " has tensor ", quoted, ", but ",
+                                file(tensors[i].file), " has it"));
     }
     ++i, ++k;
   }
@@ -140,8 +151,9 @@ absl::Status CheckUnique(const std::vector<StoredTensor>& tensors, const Checkpo
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i].name != tensors[i - 1].name) continue;
     const auto [first, second] = std::minmax(tensors[i].file, tensors[i - 1].file);
-    return Error(1306, folder.root, absl::StrCat("tensor ", JsonQuoted(tensors[i].name, kQuoteLimit), " is in both ",
-                                                 folder.files[first].name, " and ", folder.files[second].name));
+    return Error(1306, folder.root,
+                 absl::StrCat("tensor ", JsonQuoted(tensors[i].name, kQuoteLimit), " is in both ",
+                              folder.files[first].name, " and ", folder.files[second].name));
   }
   return absl::OkStatus();
 }
@@ -197,30 +209,35 @@ int64_t Checkpoint::total_bytes() const {
   return total;
 }
 
-absl::Status Checkpoint::ReadElements(const Weight& source, int64_t first, int64_t count, std::byte* out) const {
+absl::Status Checkpoint::ReadElements(const Weight& source, int64_t first, int64_t count,
+                                      std::byte* out) const {
   TWIN_CHECK(source.kind() == WeightKind::kSource, "ReadElements of something that is not stored");
   const StoredTensor* tensor = Find(source.source_name());
   if (tensor == nullptr) {
     return Error(1310, root_, absl::StrCat("has no tensor ", JsonQuoted(source.source_name(), kQuoteLimit)));
   }
   if (tensor->dtype != source.dtype() || tensor->shape != source.shape()) {
-    return Error(1310, absl::StrCat(files_[tensor->file].name, ": tensor ", JsonQuoted(tensor->name, kQuoteLimit)),
+    return Error(1310,
+                 absl::StrCat(files_[tensor->file].name, ": tensor ", JsonQuoted(tensor->name, kQuoteLimit)),
                  absl::StrCat("is ", Name(tensor->dtype), ShapeText(tensor->shape), ", planned as ",
                               Name(source.dtype()), ShapeText(source.shape())));
   }
-  TWIN_CHECK(first >= 0 && count >= 0 && first <= source.element_count() - count, "a read past a tensor's end");
+  TWIN_CHECK(first >= 0 && count >= 0 && first <= source.element_count() - count,
+             "a read past a tensor's end");
   const ReadableFile& file = *open_[tensor->file];
   const int64_t bits = BitWidth(tensor->dtype);
+  if (count == 0) return absl::OkStatus();
   if (bits >= 8) return file.ReadAt(tensor->offset + first * (bits / 8), count * (bits / 8), out);
 
   // Narrow elements are read from the byte boundary before `first`, unpacked in small pieces
-  // and copied: the granule of 1, 2 or 4 elements is the unit that begins on a byte.
+  // and copied: the granule of 2 or 4 elements is the unit that begins on a byte, and a
+  // stored tensor is whole granules.
   const int64_t granule = PackingGranule(tensor->dtype);
   constexpr int64_t kPiece = 8192;  // elements, a multiple of every granule
   std::array<std::byte, kPiece> packed, elements;
   for (int64_t at = first / granule * granule; at < first + count; at += kPiece) {
-    const int64_t whole = (source.element_count() + granule - 1) / granule * granule;
-    const int64_t piece = std::min({kPiece, whole - at, (first + count - at + granule - 1) / granule * granule});
+    const int64_t piece = std::min(
+        {kPiece, source.element_count() - at, (first + count - at + granule - 1) / granule * granule});
     TWIN_RETURN_IF_ERROR(file.ReadAt(tensor->offset + at * bits / 8, piece * bits / 8, packed.data()));
     Unpack(tensor->dtype, packed.data(), piece, elements.data());
     const int64_t begin = std::max(at, first);

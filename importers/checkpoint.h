@@ -30,16 +30,16 @@ struct StoredTensor {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  int32_t file = 0;     // index into Checkpoint::files()
-  int64_t offset = 0;   // of the first byte, from the start of the file
+  int32_t file = 0;    // index into Checkpoint::files()
+  int64_t offset = 0;  // of the first byte, from the start of the file
   int64_t bytes = 0;
 };
 
 struct StoredFile {
-  std::string name;      // relative to the root: "model-00001-of-00002.safetensors"
-  std::string path;      // to open
-  int64_t header_bytes = 0;  // 8 + N: where data begins
-  std::string header_sha256; // hex, of the first header_bytes bytes
+  std::string name;           // relative to the root: "model-00001-of-00002.safetensors"
+  std::string path;           // to open
+  int64_t header_bytes = 0;   // 8 + N: where data begins
+  std::string header_sha256;  // hex, of the first header_bytes bytes
   FileIdentity identity;
   std::map<std::string, std::string> metadata;
 };
@@ -59,12 +59,13 @@ class Checkpoint : public TensorReader {
   // A folder, a single .safetensors file, or an index file. config.json is not read here.
   static absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(const std::string& path);
 
-  const std::string& root() const { return root_; }           // folder that holds the files
+  const std::string& root() const { return root_; }  // folder that holds the files
   const std::vector<StoredFile>& files() const { return files_; }
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // ascending by name
   const StoredTensor* Find(absl::string_view name) const;
-  int64_t total_bytes() const;                                // of tensor data
-  // What was odd but is allowed (total_size of an index absent or wrong by the wild's habits): shown once by the CLI.
+  int64_t total_bytes() const;  // of tensor data
+  // What was odd but is allowed (total_size of an index absent or wrong by the wild's habits): shown once by
+  // the CLI.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
@@ -86,7 +87,7 @@ class Checkpoint : public TensorReader {
 struct IntegrityRow {
   std::string tensor;
   std::string file;
-  std::string finding;   // "all zero", "constant 0.5", "12 NaN", "3 Inf"
+  std::string finding;  // "all zero", "constant 0.5", "12 NaN", "3 Inf"
 };
 // Reads every tensor once, in blocks of at most `block_bytes`, on `threads` threads.
 absl::StatusOr<std::vector<IntegrityRow>> ScanIntegrity(const Checkpoint& checkpoint, int threads,

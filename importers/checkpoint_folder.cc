@@ -44,7 +44,8 @@ std::string RealPath(const std::string& path) {
 // Where a real folder's links may lead: into itself, and, if it is a snapshot of the Hub's
 // cache (REPO/snapshots/REVISION, or a folder of that), into REPO/blobs.
 struct Fence {
-  explicit Fence(const std::string& real_root) : inside(real_root == "/" ? "/" : absl::StrCat(real_root, "/")) {
+  explicit Fence(const std::string& real_root)
+      : inside(real_root == "/" ? "/" : absl::StrCat(real_root, "/")) {
     const size_t snapshots = inside.rfind("/snapshots/");
     if (snapshots == std::string::npos) return;
     const bool has_revision = inside.size() > snapshots + std::strlen("/snapshots/");
@@ -52,7 +53,8 @@ struct Fence {
   }
   bool Holds(const std::string& real) const {
     if (absl::StartsWith(real, inside)) return true;
-    return !blobs.empty() && absl::StartsWith(real, blobs) && real.find('/', blobs.size()) == std::string::npos;
+    return !blobs.empty() && absl::StartsWith(real, blobs) &&
+           real.find('/', blobs.size()) == std::string::npos;
   }
   std::string inside;
   std::string blobs;
@@ -119,7 +121,8 @@ absl::StatusOr<CheckpointFolder> FromIndex(const std::string& root, const std::s
   for (const std::string& name : names) {
     if (absl::StartsWith(name, "model") && absl::EndsWith(name, ".safetensors") &&
         !Contains(out.index->files, name)) {
-      out.warnings.push_back(absl::StrCat(root, "/", name, ": is not in ", index_name, ", so it is not read"));
+      out.warnings.push_back(
+          absl::StrCat(root, "/", name, ": is not in ", index_name, ", so it is not read"));
     }
   }
   return out;
@@ -158,8 +161,10 @@ absl::StatusOr<CheckpointFolder> FromFolder(const std::string& root) {
     return Error(1301, root, absl::StrCat("the folder has ", tensors.size(), " shards and no ", kIndex),
                  "fetch the index too");
   }
-  return Error(1309, root, absl::StrCat("the folder has several: ", absl::StrJoin(indexes.empty() ? tensors : indexes, ", ")),
-               "name the one that is meant");
+  return Error(
+      1309, root,
+      absl::StrCat("the folder has several: ", absl::StrJoin(indexes.empty() ? tensors : indexes, ", ")),
+      "name the one that is meant");
 }
 
 }  // namespace
@@ -167,10 +172,11 @@ absl::StatusOr<CheckpointFolder> FromFolder(const std::string& root) {
 absl::StatusOr<CheckpointFolder> FindCheckpoint(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) {
-    return Error(1202, path, errno == ELOOP ? "symbolic links that lead in a circle"
-                             : errno == ENOENT || errno == ENOTDIR
-                                 ? "no such file or folder"
-                                 : absl::StrCat("cannot be opened: ", std::strerror(errno)));
+    return Error(1202, path,
+                 errno == ELOOP ? "symbolic links that lead in a circle"
+                 : errno == ENOENT || errno == ENOTDIR
+                     ? "no such file or folder"
+                     : absl::StrCat("cannot be opened: ", std::strerror(errno)));
   }
   if (S_ISDIR(info.st_mode)) {
     std::string root = path;

@@ -25,8 +25,8 @@ namespace {
 struct Facts {
   int64_t nans = 0;
   int64_t infinities = 0;
-  bool all_zero = true;     // +0 and -0
-  bool constant = true;     // every element has the bits of `first`
+  bool all_zero = true;  // +0 and -0
+  bool constant = true;  // every element has the bits of `first`
   std::array<std::byte, 8> first{};
 };
 
@@ -74,17 +74,37 @@ void CountNarrow(DType dtype, const std::byte* data, int64_t count, Facts* facts
 
 void CountValues(DType dtype, const std::byte* data, int64_t count, Facts* facts) {
   switch (dtype) {
-    case DType::kBool: case DType::kF4: case DType::kF6E2M3: case DType::kF6E3M2: case DType::kU8:
-    case DType::kI8: case DType::kF8E5M2: case DType::kF8E4M3: case DType::kF8E8M0:
-    case DType::kF8E4M3Fnuz: case DType::kF8E5M2Fnuz: return CountNarrow(dtype, data, count, facts);
-    case DType::kF16: return CountWide<uint16_t>(data, count, 0x7C00, true, facts);
-    case DType::kBF16: return CountWide<uint16_t>(data, count, 0x7F80, true, facts);
-    case DType::kF32: return CountWide<uint32_t>(data, count, 0x7F800000, true, facts);
-    case DType::kF64: return CountWide<uint64_t>(data, count, uint64_t{0x7FF} << 52, true, facts);
-    case DType::kC64: return CountWide<uint32_t>(data, 2 * count, 0x7F800000, true, facts);  // its parts
-    case DType::kI16: case DType::kU16: return CountWide<uint16_t>(data, count, 0, false, facts);
-    case DType::kI32: case DType::kU32: return CountWide<uint32_t>(data, count, 0, false, facts);
-    case DType::kI64: case DType::kU64: return CountWide<uint64_t>(data, count, 0, false, facts);
+    case DType::kBool:
+    case DType::kF4:
+    case DType::kF6E2M3:
+    case DType::kF6E3M2:
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kF8E5M2:
+    case DType::kF8E4M3:
+    case DType::kF8E8M0:
+    case DType::kF8E4M3Fnuz:
+    case DType::kF8E5M2Fnuz:
+      return CountNarrow(dtype, data, count, facts);
+    case DType::kF16:
+      return CountWide<uint16_t>(data, count, 0x7C00, true, facts);
+    case DType::kBF16:
+      return CountWide<uint16_t>(data, count, 0x7F80, true, facts);
+    case DType::kF32:
+      return CountWide<uint32_t>(data, count, 0x7F800000, true, facts);
+    case DType::kF64:
+      return CountWide<uint64_t>(data, count, uint64_t{0x7FF} << 52, true, facts);
+    case DType::kC64:
+      return CountWide<uint32_t>(data, 2 * count, 0x7F800000, true, facts);  // its parts
+    case DType::kI16:
+    case DType::kU16:
+      return CountWide<uint16_t>(data, count, 0, false, facts);
+    case DType::kI32:
+    case DType::kU32:
+      return CountWide<uint32_t>(data, count, 0, false, facts);
+    case DType::kI64:
+    case DType::kU64:
+      return CountWide<uint64_t>(data, count, 0, false, facts);
   }
 }
 

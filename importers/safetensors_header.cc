@@ -33,8 +33,9 @@ std::string RangeText(int64_t begin, int64_t end) { return absl::StrCat("[", beg
 absl::Status CheckTensorName(absl::string_view name, absl::string_view place) {
   if (name.empty()) return Error(1216, place, "a tensor has an empty name");
   if (static_cast<int64_t>(name.size()) > kLongestName) {
-    return Error(1216, TensorPlace(place, name), absl::StrCat("a name of ", name.size(), " bytes, and at most ",
-                                                              kLongestName, " are accepted"));
+    return Error(
+        1216, TensorPlace(place, name),
+        absl::StrCat("a name of ", name.size(), " bytes, and at most ", kLongestName, " are accepted"));
   }
   for (const char c : name) {
     const uint8_t byte = static_cast<uint8_t>(c);
@@ -167,8 +168,9 @@ class HeaderWalk {
     absl::string_view spelling;
     TWIN_RETURN_IF_ERROR(reader_.Number(&spelling));
     if (IsWholeNumber(spelling, out)) return absl::OkStatus();
-    return Error(1214, "", absl::StrCat(what, " has ", spelling.substr(0, 40),
-                                        ", which is not a whole number from 0 to 2^53"));
+    return Error(
+        1214, "",
+        absl::StrCat(what, " has ", spelling.substr(0, 40), ", which is not a whole number from 0 to 2^53"));
   }
 
   absl::Status Extents(StoredTensor* tensor) {
@@ -193,13 +195,16 @@ class HeaderWalk {
     for (int count = 0;; ++count) {
       TWIN_ASSIGN_OR_RETURN(const bool more, reader_.NextItem());
       if (more ? count == 2 : count < 2) {
-        return Error(1212, "", absl::StrCat("data_offsets must have two numbers, has ", more ? "more" : absl::StrCat(count)));
+        return Error(
+            1212, "",
+            absl::StrCat("data_offsets must have two numbers, has ", more ? "more" : absl::StrCat(count)));
       }
       if (!more) break;
       TWIN_RETURN_IF_ERROR(WholeNumber("data_offsets", &offsets[count]));
     }
     if (offsets[1] < offsets[0]) {
-      return Error(1215, "", absl::StrCat("data_offsets end at ", offsets[1], ", before they begin at ", offsets[0]));
+      return Error(1215, "",
+                   absl::StrCat("data_offsets end at ", offsets[1], ", before they begin at ", offsets[0]));
     }
     tensor->offset = offsets[0];
     tensor->bytes = offsets[1] - offsets[0];
@@ -215,8 +220,9 @@ class HeaderWalk {
 // the others: readers that multiply in another order would see one.
 absl::Status CheckSize(const StoredTensor& tensor, absl::string_view place) {
   const auto fail = [&](absl::string_view what) {
-    return Error(1215, TensorPlace(place, tensor.name),
-                 absl::StrCat("shape ", ShapeText(tensor.shape), " of ", SafetensorsName(tensor.dtype), what));
+    return Error(
+        1215, TensorPlace(place, tensor.name),
+        absl::StrCat("shape ", ShapeText(tensor.shape), " of ", SafetensorsName(tensor.dtype), what));
   };
   int64_t bits = BitWidth(tensor.dtype);
   bool empty = false;
@@ -234,7 +240,8 @@ absl::Status CheckSize(const StoredTensor& tensor, absl::string_view place) {
 }
 
 // The ranges, ascending, must tile [0, data_bytes).
-absl::Status CheckTiling(const std::vector<StoredTensor>& tensors, int64_t data_bytes, absl::string_view place) {
+absl::Status CheckTiling(const std::vector<StoredTensor>& tensors, int64_t data_bytes,
+                         absl::string_view place) {
   int64_t end = 0;
   const StoredTensor* owner = nullptr;  // of the byte before `end`
   for (const StoredTensor& tensor : tensors) {
@@ -252,9 +259,10 @@ absl::Status CheckTiling(const std::vector<StoredTensor>& tensors, int64_t data_
     if (tensor.bytes > 0 || owner == nullptr) owner = &tensor;
   }
   if (end > data_bytes) {
-    return Error(1204, place, absl::StrCat("the tensors take ", end, " bytes, the file has ", data_bytes,
-                                           " after its header"),
-                 "the file was cut short; fetch it again");
+    return Error(
+        1204, place,
+        absl::StrCat("the tensors take ", end, " bytes, the file has ", data_bytes, " after its header"),
+        "the file was cut short; fetch it again");
   }
   if (end < data_bytes) {
     return Error(1218, place, absl::StrCat(data_bytes - end, " bytes follow the last tensor"));
@@ -271,9 +279,10 @@ absl::StatusOr<ParsedHeader> ParseSafetensorsHeader(absl::string_view header, in
     if (header.substr(0, 3) == "\xEF\xBB\xBF") {
       return JsonReader(header, place, JsonDialect::kHeader).Start();
     }
-    return Error(1211, place, header.empty() ? "the header is empty"
-                                             : absl::StrCat("the header begins with ", JsonQuoted(header.substr(0, 1)),
-                                                            ", not with \"{\""));
+    return Error(1211, place,
+                 header.empty() ? "the header is empty"
+                                : absl::StrCat("the header begins with ", JsonQuoted(header.substr(0, 1)),
+                                               ", not with \"{\""));
   }
   ParsedHeader parsed;
   parsed.header_bytes = 8 + static_cast<int64_t>(header.size());

@@ -53,7 +53,9 @@ class IndexWalk {
       if (!more) break;
       if (!keys.Insert(key)) return reader_.FailDuplicate(key);
       mapped = mapped || key == "weight_map";
-      TWIN_RETURN_IF_ERROR(key == "weight_map" ? WeightMap() : key == "metadata" ? Metadata() : reader_.Skip());
+      TWIN_RETURN_IF_ERROR(key == "weight_map" ? WeightMap()
+                           : key == "metadata" ? Metadata()
+                                               : reader_.Skip());
     }
     TWIN_RETURN_IF_ERROR(reader_.Finish());
     if (!mapped) return Error(1302, place_, "the index has no weight_map");
@@ -122,8 +124,8 @@ class IndexWalk {
     std::sort(sorted.begin(), sorted.end());
     std::vector<int32_t> renumbered(index_.files.size());
     for (size_t i = 0; i < index_.files.size(); ++i) {
-      renumbered[i] = static_cast<int32_t>(
-          std::lower_bound(sorted.begin(), sorted.end(), index_.files[i]) - sorted.begin());
+      renumbered[i] = static_cast<int32_t>(std::lower_bound(sorted.begin(), sorted.end(), index_.files[i]) -
+                                           sorted.begin());
     }
     index_.files = std::move(sorted);
     for (IndexedTensor& tensor : index_.tensors) tensor.file = renumbered[tensor.file];

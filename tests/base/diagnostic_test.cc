@@ -26,7 +26,8 @@ TEST(Error, CarriesWhatWasSaid) {
   const absl::Status status = Error(1201, "f", "overlap", "fetch it again");
   EXPECT_EQ(Render(status), "error[TF1201]: f: overlap\n  hint: fetch it again\n");
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kCorrupt);
-  EXPECT_EQ(Render(WithPlace(status, "step 3")), "error[TF1201]: step 3: f: overlap\n  hint: fetch it again\n");
+  EXPECT_EQ(Render(WithPlace(status, "step 3")),
+            "error[TF1201]: step 3: f: overlap\n  hint: fetch it again\n");
   EXPECT_EQ(Render(Error(1201, "", "overlap")), "error[TF1201]: overlap\n");
   EXPECT_TRUE(WithPlace(absl::OkStatus(), "x").ok());
 }

@@ -30,7 +30,9 @@ class FileTest : public testing::Test {
   std::string Text(const absl::Status& status) const {
     return status.ok() ? "ok" : absl::StrReplaceAll(Render(status), {{folder_, "DIR"}});
   }
-  std::string OpenText(const std::string& name) const { return Text(ReadableFile::Open(Path(name)).status()); }
+  std::string OpenText(const std::string& name) const {
+    return Text(ReadableFile::Open(Path(name)).status());
+  }
 
   std::string folder_;
 };

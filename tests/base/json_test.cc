@@ -78,7 +78,8 @@ TEST(ParseJson, DuplicatesAreSeenInLargeObjectsToo) {
       std::string text = "{";
       for (int i = 0; i < size; ++i) text += "\"k" + std::to_string(i) + "\": 0, ";
       EXPECT_EQ(ErrorOf(text + "\"k\": 0}"), "ok");
-      EXPECT_THAT(ErrorOf(text + "\"k" + std::to_string(twin) + "\": 0}"), testing::HasSubstr("appears twice"));
+      EXPECT_THAT(ErrorOf(text + "\"k" + std::to_string(twin) + "\": 0}"),
+                  testing::HasSubstr("appears twice"));
     }
   }
 }
@@ -92,10 +93,10 @@ TEST(ParseJson, DepthHasALimit) {
 }
 
 TEST(ParseJson, KeepsSpellingAndOrder) {
-  for (const char* text :
-       {"null", "true", "false", "0", "-0", "1e5", "1E+05", "0.10", "1e-05", "123456789012345678901234567890", "NaN",
-        "Infinity", "-Infinity", "[]", "{}", "[1, [2, []], {}]", "{\"z\": 1, \"a\": {\"y\": null, \"b\": \"\"}}",
-        "\"a\\\"\\\\\\n\\r\\t\\b\\f\\u0000\\u001f/\\u00e9\\ud83d\\ude00\"", "\"\x7F\""}) {
+  for (const char* text : {"null", "true", "false", "0", "-0", "1e5", "1E+05", "0.10", "1e-05",
+                           "123456789012345678901234567890", "NaN", "Infinity", "-Infinity", "[]", "{}",
+                           "[1, [2, []], {}]", "{\"z\": 1, \"a\": {\"y\": null, \"b\": \"\"}}",
+                           "\"a\\\"\\\\\\n\\r\\t\\b\\f\\u0000\\u001f/\\u00e9\\ud83d\\ude00\"", "\"\x7F\""}) {
     EXPECT_EQ(Again(text), std::string(text) == "\"\x7F\"" ? "\"\x7F\"" : text);
   }
   EXPECT_EQ(Again("\"\xC3\xA9\\/\""), "\"\\u00e9/\"");
@@ -127,10 +128,21 @@ TEST(ParseJson, NumbersByKind) {
 // As Python's repr writes them, since that is what wrote the configs.
 TEST(JsonValue, RealsAreSpelledAsPythonDoes) {
   const std::vector<std::pair<double, const char*>> rows = {
-      {1, "1.0"}, {-0.0, "-0.0"}, {0.1, "0.1"}, {1e-5, "1e-05"}, {1.5e-7, "1.5e-07"}, {0.0001, "0.0001"},
-      {1e15, "1000000000000000.0"}, {1e16, "1e+16"}, {1.25e300, "1.25e+300"}, {10000.0, "10000.0"},
-      {0.30000000000000004, "0.30000000000000004"}, {5e-324, "5e-324"}, {1e22, "1e+22"},
-      {std::numeric_limits<double>::infinity(), "Infinity"}, {-std::numeric_limits<double>::infinity(), "-Infinity"},
+      {1, "1.0"},
+      {-0.0, "-0.0"},
+      {0.1, "0.1"},
+      {1e-5, "1e-05"},
+      {1.5e-7, "1.5e-07"},
+      {0.0001, "0.0001"},
+      {1e15, "1000000000000000.0"},
+      {1e16, "1e+16"},
+      {1.25e300, "1.25e+300"},
+      {10000.0, "10000.0"},
+      {0.30000000000000004, "0.30000000000000004"},
+      {5e-324, "5e-324"},
+      {1e22, "1e+22"},
+      {std::numeric_limits<double>::infinity(), "Infinity"},
+      {-std::numeric_limits<double>::infinity(), "-Infinity"},
       {std::numeric_limits<double>::quiet_NaN(), "NaN"},
   };
   for (const auto& [value, text] : rows) EXPECT_EQ(JsonValue::Real(value).Text(), text);
@@ -146,7 +158,8 @@ TEST(JsonValue, PathsFindSetAndRemove) {
   config.Set("a.b", JsonValue::String("new"));
   config.Set("x.y.z", JsonValue::Bool(true));
   config.Set("d", JsonValue::Array({JsonValue::Null(), JsonValue::Integer(-5)}));
-  EXPECT_EQ(config.Text(0), "{\"a\": {\"b\": \"new\", \"c\": 2}, \"d\": [null, -5], \"x\": {\"y\": {\"z\": true}}}");
+  EXPECT_EQ(config.Text(0),
+            "{\"a\": {\"b\": \"new\", \"c\": 2}, \"d\": [null, -5], \"x\": {\"y\": {\"z\": true}}}");
   config.Set("d.e", JsonValue::Object());  // what stood in the way is replaced
   config.Remove("a.c");
   config.Remove("x");
@@ -161,7 +174,8 @@ TEST(JsonQuoted, IsCutAndNeverRaw) {
 }
 
 TEST(JsonReader, SkipsAnyValueAndReadsOn) {
-  JsonReader reader("{\"a\": [1, {\"b\": [true, null, \"x\"]}, -1.5e3], \"c\": \"d\\n\"}", "f", JsonDialect::kHeader);
+  JsonReader reader("{\"a\": [1, {\"b\": [true, null, \"x\"]}, -1.5e3], \"c\": \"d\\n\"}", "f",
+                    JsonDialect::kHeader);
   ASSERT_TRUE(reader.Start().ok());
   ASSERT_TRUE(reader.EnterObject().ok());
   absl::string_view key, value;

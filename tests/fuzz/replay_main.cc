@@ -28,12 +28,24 @@ std::string Mutate(std::string text, const std::string& other, std::mt19937_64& 
     const size_t at = text.empty() ? 0 : random() % text.size();
     const size_t length = text.empty() ? 0 : random() % (text.size() - at + 1);
     switch (random() % 6) {
-      case 0: text.insert(at, 1, InterestingByte(random)); break;
-      case 1: text.erase(at, 1 + random() % 3); break;
-      case 2: if (!text.empty()) text[at] = InterestingByte(random); break;
-      case 3: if (!text.empty()) text[at] ^= static_cast<char>(1 << (random() % 8)); break;
-      case 4: text.insert(at, text.substr(at, length)); break;
-      case 5: text.insert(at, other.substr(random() % (other.size() + 1), 1 + random() % 20)); break;
+      case 0:
+        text.insert(at, 1, InterestingByte(random));
+        break;
+      case 1:
+        text.erase(at, 1 + random() % 3);
+        break;
+      case 2:
+        if (!text.empty()) text[at] = InterestingByte(random);
+        break;
+      case 3:
+        if (!text.empty()) text[at] ^= static_cast<char>(1 << (random() % 8));
+        break;
+      case 4:
+        text.insert(at, text.substr(at, length));
+        break;
+      case 5:
+        text.insert(at, other.substr(random() % (other.size() + 1), 1 + random() % 20));
+        break;
     }
     if (text.size() > 4096) text.resize(4096);
   }

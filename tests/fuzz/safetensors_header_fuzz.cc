@@ -36,7 +36,8 @@ const char* const kSeeds[] = {
     "00{}",
     "12{\"a\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
     "\"b\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[8,12]}}  ",
-    "03{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F4\",\"shape\":[3,2],\"data_offsets\":[0,3]}}",
+    "03{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F4\",\"shape\":[3,2],\"data_offsets\":[0,3]}"
+    "}",
     "04{\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
     "\"\\u0061\":{\"data_offsets\":[0,4],\"shape\":[],\"dtype\":\"I32\"}}",
 };

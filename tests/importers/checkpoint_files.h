@@ -58,8 +58,8 @@ inline std::string File(const std::string& header, int64_t zeros) {
 
 // "a": {"dtype": "U8", "shape": [N], "data_offsets": [begin, begin + N]}
 inline std::string Bytes(const std::string& name, int64_t begin, int64_t end) {
-  return "\"" + name + "\":{\"dtype\":\"U8\",\"shape\":[" + std::to_string(end - begin) + "],\"data_offsets\":[" +
-         std::to_string(begin) + "," + std::to_string(end) + "]}";
+  return "\"" + name + "\":{\"dtype\":\"U8\",\"shape\":[" + std::to_string(end - begin) +
+         "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
 
 }  // namespace twinforge

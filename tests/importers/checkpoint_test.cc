@@ -22,11 +22,14 @@ constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr char kShard1[] = "model-00001-of-00002.safetensors";
 constexpr char kShard2[] = "model-00002-of-00002.safetensors";
 
-std::string One(const std::string& name) { return File("{" + Bytes(name, 0, 4) + "}", std::string("\1\2\3\4")); }
+std::string One(const std::string& name) {
+  return File("{" + Bytes(name, 0, 4) + "}", std::string("\1\2\3\4"));
+}
 
 // {"metadata": {"total_size": 8}, "weight_map": {"a": shard 1, "b": shard 2}}
 std::string Index(const std::string& a, const std::string& b) {
-  return "{\"metadata\": {\"total_size\": 8},\n \"weight_map\": {\"a\": \"" + a + "\", \"b\": \"" + b + "\"}}";
+  return "{\"metadata\": {\"total_size\": 8},\n \"weight_map\": {\"a\": \"" + a + "\", \"b\": \"" + b +
+         "\"}}";
 }
 
 // A sound checkpoint of two shards, one tensor each.
@@ -50,46 +53,64 @@ std::vector<Row> Names() {
   const std::string hint = "\n  hint: shards must lie beside their index and be named by file name alone\n";
   return {
       {"AbsolutePath", index("/etc/passwd"), place + "\"/etc/passwd\" is an absolute path" + hint},
-      {"DotDot", index("../model.safetensors"), place + "\"../model.safetensors\" climbs out of the folder" + hint},
-      {"DotDotInside", index("x/../../m.safetensors"), place + "\"x/../../m.safetensors\" climbs out of the folder" + hint},
+      {"DotDot", index("../model.safetensors"),
+       place + "\"../model.safetensors\" climbs out of the folder" + hint},
+      {"DotDotInside", index("x/../../m.safetensors"),
+       place + "\"x/../../m.safetensors\" climbs out of the folder" + hint},
       {"OnlyDotDot", index(".."), place + "\"..\" climbs out of the folder" + hint},
       {"Backslash", index("x\\\\m.safetensors"), place + "\"x\\\\m.safetensors\" has a backslash" + hint},
-      {"Subdirectory", index("sub/m.safetensors"), place + "\"sub/m.safetensors\" lies in another folder" + hint},
+      {"Subdirectory", index("sub/m.safetensors"),
+       place + "\"sub/m.safetensors\" lies in another folder" + hint},
       {"NotSafetensors", index("model.bin"),
-       std::string("error[TF1302]: DIR/") + kIndex + ": tensor \"a\": its shard \"model.bin\" is not the name of a "
-       ".safetensors file\n"},
+       std::string("error[TF1302]: DIR/") + kIndex +
+           ": tensor \"a\": its shard \"model.bin\" is not the name of a "
+           ".safetensors file\n"},
       {"ZeroInName", index("a\\u0000.safetensors"),
-       std::string("error[TF1302]: DIR/") + kIndex + ": tensor \"a\": its shard \"a\\u0000.safetensors\" is not the name "
-       "of a .safetensors file\n"},
+       std::string("error[TF1302]: DIR/") + kIndex +
+           ": tensor \"a\": its shard \"a\\u0000.safetensors\" is not the name "
+           "of a .safetensors file\n"},
   };
 }
 
 std::vector<Row> Disagreements() {
   const std::string at_index = std::string("DIR/") + kIndex;
-  const std::string absent = std::string("names the file \"") + kShard2 + "\", which is not in the folder\n"
+  const std::string absent = std::string("names the file \"") + kShard2 +
+                             "\", which is not in the folder\n"
                              "  hint: fetch the missing file\n";
   return {
-      {"TensorInTwoShards", [](const TempFolder& f) {
+      {"TensorInTwoShards",
+       [](const TempFolder& f) {
          f.Write(kShard2, File("{" + Bytes("a", 0, 4) + "," + Bytes("b", 4, 8) + "}", 8));
-       }, std::string("error[TF1306]: DIR: tensor \"a\" is in both ") + kShard1 + " and " + kShard2 + "\n"},
+       },
+       std::string("error[TF1306]: DIR: tensor \"a\" is in both ") + kShard1 + " and " + kShard2 + "\n"},
       {"TensorMissingFromShard", [](const TempFolder& f) { f.Write(kShard2, File("{}", 0)); },
        "error[TF1304]: " + at_index + ": says that " + kShard2 + " has tensor \"b\", and no shard has it\n"},
       {"TensorInTheOtherShard", [](const TempFolder& f) { f.Write(kIndex, Index(kShard2, kShard1)); },
-       "error[TF1304]: " + at_index + ": says that " + kShard2 + " has tensor \"a\", but " + kShard1 + " has it\n"},
-      {"TensorNotInIndex", [](const TempFolder& f) {
+       "error[TF1304]: " + at_index + ": says that " + kShard2 + " has tensor \"a\", but " + kShard1 +
+           " has it\n"},
+      {"TensorNotInIndex",
+       [](const TempFolder& f) {
          f.Write(kShard2, File("{" + Bytes("b", 0, 4) + "," + Bytes("c", 4, 8) + "}", 8));
-       }, "error[TF1305]: " + at_index + ": does not name tensor \"c\", which " + kShard2 + " has\n"},
-      {"ShardAbsent", [](const TempFolder& f) { fs::remove(f / kShard2); }, "error[TF1307]: " + at_index + ": " + absent},
-      {"ShardCutShort", [](const TempFolder& f) { fs::resize_file(f / kShard2, fs::file_size(f / kShard2) - 1); },
-       std::string("error[TF1204]: DIR/") + kShard2 + ": the tensors take 4 bytes, the file has 3 after its header\n"
-       "  hint: the file was cut short; fetch it again\n"},
-      {"ShardIsAPointer", [](const TempFolder& f) { f.Write(kShard2, "version https://git-lfs.github.com/spec/v1\n"); },
-       std::string("error[TF1209]: DIR/") + kShard2 + ": is a Git LFS pointer, not the file itself\n"
-       "  hint: run `git lfs pull` in the checkpoint's folder\n"},
-      {"ShardIsAFolder", [](const TempFolder& f) {
+       },
+       "error[TF1305]: " + at_index + ": does not name tensor \"c\", which " + kShard2 + " has\n"},
+      {"ShardAbsent", [](const TempFolder& f) { fs::remove(f / kShard2); },
+       "error[TF1307]: " + at_index + ": " + absent},
+      {"ShardCutShort",
+       [](const TempFolder& f) { fs::resize_file(f / kShard2, fs::file_size(f / kShard2) - 1); },
+       std::string("error[TF1204]: DIR/") + kShard2 +
+           ": the tensors take 4 bytes, the file has 3 after its header\n"
+           "  hint: the file was cut short; fetch it again\n"},
+      {"ShardIsAPointer",
+       [](const TempFolder& f) { f.Write(kShard2, "version https://git-lfs.github.com/spec/v1\n"); },
+       std::string("error[TF1209]: DIR/") + kShard2 +
+           ": is a Git LFS pointer, not the file itself\n"
+           "  hint: run `git lfs pull` in the checkpoint's folder\n"},
+      {"ShardIsAFolder",
+       [](const TempFolder& f) {
          fs::remove(f / kShard2);
          fs::create_directory(f / kShard2);
-       }, std::string("error[TF1203]: DIR/") + kShard2 + ": is a folder, not a regular file\n"},
+       },
+       std::string("error[TF1203]: DIR/") + kShard2 + ": is a folder, not a regular file\n"},
       {"NoWeightMap", [](const TempFolder& f) { f.Write(kIndex, "{\"metadata\": {}}"); },
        "error[TF1302]: " + at_index + ": the index has no weight_map\n"},
       {"EmptyWeightMap", [](const TempFolder& f) { f.Write(kIndex, "{\"weight_map\": {}}"); },
@@ -100,9 +121,11 @@ std::vector<Row> Disagreements() {
        "error[TF1302]: " + at_index + ": the index must be an object, found an array\n"},
       {"ShardIsNumber", [](const TempFolder& f) { f.Write(kIndex, "{\"weight_map\": {\"a\": 1}}"); },
        "error[TF1302]: " + at_index + ": the shard of \"a\" must be a string, found a number\n"},
-      {"IndexedTwice", [](const TempFolder& f) {
+      {"IndexedTwice",
+       [](const TempFolder& f) {
          f.Write(kIndex, "{\"weight_map\":\n  {\"a\": \"m.safetensors\", \"\\u0061\": \"m.safetensors\"}}");
-       }, "error[TF1206]: " + at_index + ":2:26: the key \"a\" appears twice in one object\n"},
+       },
+       "error[TF1206]: " + at_index + ":2:26: the key \"a\" appears twice in one object\n"},
       {"IndexCutShort", [](const TempFolder& f) { f.Write(kIndex, "{\"weight_map\": {\n"); },
        "error[TF1206]: " + at_index + ":2:1: a key in quotes should stand here\n"},
       {"IndexIsEmpty", [](const TempFolder& f) { f.Write(kIndex, ""); },
@@ -121,32 +144,45 @@ std::vector<Row> Links() {
   return {
       {"LinkOut", replace("/etc/hostname"),
        "error[TF1308]: " + shard + ": is a symbolic link to /etc/hostname, outside the checkpoint\n"},
-      {"LinkInACircle", replace(kShard2), "error[TF1308]: " + shard + ": symbolic links that lead in a circle\n"},
+      {"LinkInACircle", replace(kShard2),
+       "error[TF1308]: " + shard + ": symbolic links that lead in a circle\n"},
       {"LinkToNothing", replace("gone"),
-       "error[TF1307]: " + shard + ": is a symbolic link to nothing: No such file or directory\n"
-       "  hint: fetch the missing file\n"},
-      {"IndexLinksOut", [](const TempFolder& f) {
+       "error[TF1307]: " + shard +
+           ": is a symbolic link to nothing: No such file or directory\n"
+           "  hint: fetch the missing file\n"},
+      {"IndexLinksOut",
+       [](const TempFolder& f) {
          fs::remove(f / kIndex);
          fs::create_symlink("/etc/passwd", f / kIndex);
-       }, std::string("error[TF1308]: DIR/") + kIndex + ": is a symbolic link to /etc/passwd, outside the checkpoint\n"},
+       },
+       std::string("error[TF1308]: DIR/") + kIndex +
+           ": is a symbolic link to /etc/passwd, outside the checkpoint\n"},
   };
 }
 
 std::vector<Row> Choices() {
   return {
       {"BothKinds", [](const TempFolder& f) { f.Write("model.safetensors", One("a")); },
-       std::string("error[TF1309]: DIR: has both model.safetensors and ") + kIndex + ", which does not name it\n"
-       "  hint: name the one that is meant\n"},
+       std::string("error[TF1309]: DIR: has both model.safetensors and ") + kIndex +
+           ", which does not name it\n"
+           "  hint: name the one that is meant\n"},
       {"ShardsWithoutIndex", [](const TempFolder& f) { fs::remove(f / kIndex); },
-       std::string("error[TF1301]: DIR: the folder has 2 shards and no ") + kIndex + "\n  hint: fetch the index too\n"},
-      {"Nothing", [](const TempFolder& f) { for (const char* name : {kIndex, kShard1, kShard2}) fs::remove(f / name); },
-       "error[TF1301]: DIR: the folder has no .safetensors file\n  hint: name the folder that has the weights\n"},
-      {"SeveralFiles", [](const TempFolder& f) {
+       std::string("error[TF1301]: DIR: the folder has 2 shards and no ") + kIndex +
+           "\n  hint: fetch the index too\n"},
+      {"Nothing",
+       [](const TempFolder& f) {
+         for (const char* name : {kIndex, kShard1, kShard2}) fs::remove(f / name);
+       },
+       "error[TF1301]: DIR: the folder has no .safetensors file\n  hint: name the folder that has the "
+       "weights\n"},
+      {"SeveralFiles",
+       [](const TempFolder& f) {
          for (const char* name : {kIndex, kShard1, kShard2}) fs::remove(f / name);
          f.Write("x.safetensors", One("a"));
          f.Write("y.safetensors", One("a"));
-       }, "error[TF1309]: DIR: the folder has several: x.safetensors, y.safetensors\n"
-          "  hint: name the one that is meant\n"},
+       },
+       "error[TF1309]: DIR: the folder has several: x.safetensors, y.safetensors\n"
+       "  hint: name the one that is meant\n"},
   };
 }
 
@@ -199,7 +235,8 @@ TEST(Checkpoint, WarnsOfTotalSizeAndStrays) {
     }
     return texts;
   };
-  const std::string map = std::string("\"weight_map\": {\"a\": \"") + kShard1 + "\", \"b\": \"" + kShard2 + "\"}}";
+  const std::string map =
+      std::string("\"weight_map\": {\"a\": \"") + kShard1 + "\", \"b\": \"" + kShard2 + "\"}}";
   const std::string at_index = std::string("DIR/") + kIndex;
   folder.Write(kIndex, "{\"metadata\": {\"total_size\": 9}, " + map);
   EXPECT_THAT(warnings(), ElementsAre(at_index + ": metadata.total_size is 9, and the tensors take 8 bytes"));
@@ -211,8 +248,8 @@ TEST(Checkpoint, WarnsOfTotalSizeAndStrays) {
   EXPECT_THAT(warnings(), ElementsAre());
   folder.Write("model-00003-of-00003.safetensors", One("c"));
   folder.Write("consolidated.safetensors", One("c"));  // another layout of the same model: not ours to read
-  EXPECT_THAT(warnings(), ElementsAre(std::string("DIR/model-00003-of-00003.safetensors: is not in ") + kIndex +
-                                      ", so it is not read"));
+  EXPECT_THAT(warnings(), ElementsAre(std::string("DIR/model-00003-of-00003.safetensors: is not in ") +
+                                      kIndex + ", so it is not read"));
 }
 
 // snapshots/REVISION/x -> ../../blobs/HASH, as the Hub's client lays its cache out.
@@ -236,9 +273,10 @@ TEST(Checkpoint, FollowsTheCacheOfTheHub) {
   folder.Write("models--org--other/blobs/bb", One("b"));
   fs::remove(folder / (snapshot + kShard2));
   fs::create_symlink("../../../models--org--other/blobs/bb", folder / (snapshot + kShard2));
-  EXPECT_EQ(folder.Text(Checkpoint::Open(folder / snapshot).status()),
-            absl::StrCat("error[TF1308]: DIR/", snapshot, kShard2,
-                         ": is a symbolic link to DIR/models--org--other/blobs/bb, outside the checkpoint\n"));
+  EXPECT_EQ(
+      folder.Text(Checkpoint::Open(folder / snapshot).status()),
+      absl::StrCat("error[TF1308]: DIR/", snapshot, kShard2,
+                   ": is a symbolic link to DIR/models--org--other/blobs/bb, outside the checkpoint\n"));
 }
 
 TEST(Checkpoint, FollowsLinksInsideTheFolder) {
@@ -299,12 +337,14 @@ TEST(Checkpoint, ReadsNarrowTypesInPieces) {
   std::string data;
   for (int64_t i = 0; i < count / 2; ++i) data.push_back(static_cast<char>(i * 7));
   const TempFolder folder;
-  folder.Write("model.safetensors", File("{\"a\":{\"dtype\":\"F4\",\"shape\":[50000],\"data_offsets\":[0,25000]}}", data));
+  folder.Write("model.safetensors",
+               File("{\"a\":{\"dtype\":\"F4\",\"shape\":[50000],\"data_offsets\":[0,25000]}}", data));
   const auto checkpoint = Checkpoint::Open(folder.path());
   ASSERT_TRUE(checkpoint.ok());
   std::vector<uint8_t> out(count - 3);
   const WeightPtr source = Source("a", DType::kF4, {count});
-  ASSERT_TRUE((*checkpoint)->ReadElements(*source, 1, count - 3, reinterpret_cast<std::byte*>(out.data())).ok());
+  ASSERT_TRUE(
+      (*checkpoint)->ReadElements(*source, 1, count - 3, reinterpret_cast<std::byte*>(out.data())).ok());
   for (int64_t i = 1; i < count - 2; ++i) {
     const uint8_t byte = static_cast<uint8_t>(data[i / 2]);
     ASSERT_EQ(out[i - 1], i % 2 == 0 ? byte & 15 : byte >> 4) << i;
@@ -328,15 +368,17 @@ TEST(Checkpoint, RefusesAnotherTensorThanPlanned) {
 TEST(Checkpoint, NoticesWhatHappensAfterOpening) {
   using Change = std::function<void(const TempFolder&)>;
   const std::vector<std::pair<Change, std::string>> rows = {
-      {[](const TempFolder& f) { fs::resize_file(f / kShard2, 3); }, "changed its size while it was being read\n"
+      {[](const TempFolder& f) { fs::resize_file(f / kShard2, 3); },
+       "changed its size while it was being read\n"
        "  hint: wait until whatever writes it has finished, then run again\n"},
       {[](const TempFolder& f) { f.Write("new", One("b")), fs::rename(f / "new", f / kShard2); },
        "was replaced by another file while it was being read\n"
        "  hint: wait until whatever writes it has finished, then run again\n"},
       {[](const TempFolder& f) {
          fs::last_write_time(f / kShard2, fs::last_write_time(f / kShard2) + std::chrono::seconds(1));
-       }, "was written to while it was being read\n"
-          "  hint: wait until whatever writes it has finished, then run again\n"},
+       },
+       "was written to while it was being read\n"
+       "  hint: wait until whatever writes it has finished, then run again\n"},
       {[](const TempFolder& f) { fs::remove(f / kShard2); },
        "was there when opened, and now: No such file or directory\n"},
   };

@@ -21,18 +21,23 @@ struct Row {
 std::string Entry(const std::string& dtype, const std::string& shape, const std::string& offsets) {
   return "{\"a\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}";
 }
-std::string U8(const std::string& shape, const std::string& offsets) { return Entry("\"U8\"", shape, offsets); }
+std::string U8(const std::string& shape, const std::string& offsets) {
+  return Entry("\"U8\"", shape, offsets);
+}
 std::string Pair(const std::string& a, const std::string& b) { return "{" + a + "," + b + "}"; }
 
 const std::string kFile = "DIR/model.safetensors: ";
 const std::string kTensor = "DIR/model.safetensors: tensor \"a\": ";
-std::string AtByte(int byte) { return absl::StrCat("1206]: DIR/model.safetensors: header byte ", byte, ": "); }
+std::string AtByte(int byte) {
+  return absl::StrCat("1206]: DIR/model.safetensors: header byte ", byte, ": ");
+}
 
 std::vector<Row> Lengths() {
   const std::string good = Pair(Bytes("a", 0, 4), Bytes("b", 4, 8));
   return {
       {"Empty", "", "1210]: " + kFile + "the file is empty\n  hint: fetch it again\n"},
-      {"SevenBytes", std::string(7, '\0'), "1210]: " + kFile + "has 7 bytes, and a header's length takes 8\n"},
+      {"SevenBytes", std::string(7, '\0'),
+       "1210]: " + kFile + "has 7 bytes, and a header's length takes 8\n"},
       {"LengthZero", Length(0) + "{}", "1210]: " + kFile + "its header has 0 bytes, and {} takes 2\n"},
       {"LengthBeyondLimit", Length(100000001) + good,
        "1210]: " + kFile + "its header would have 100000001 bytes, and the format's limit is 100000000\n"},
@@ -41,21 +46,27 @@ std::vector<Row> Lengths() {
       {"LengthOneBeyondFile", Length(3) + "{}",
        "1210]: " + kFile + "its header would have 3 bytes, and the file has 2 after the length\n"},
       {"Length2To63", Length(uint64_t{1} << 63) + good,
-       "1210]: " + kFile + "its header would have 9223372036854775808 bytes, and the format's limit is 100000000\n"},
+       "1210]: " + kFile +
+           "its header would have 9223372036854775808 bytes, and the format's limit is 100000000\n"},
       {"LengthAllOnes", Length(~uint64_t{0}) + good,
-       "1210]: " + kFile + "its header would have 18446744073709551615 bytes, and the format's limit is 100000000\n"},
+       "1210]: " + kFile +
+           "its header would have 18446744073709551615 bytes, and the format's limit is 100000000\n"},
       {"ShortFile", File(good, 7),
-       "1204]: " + kFile + "the tensors take 8 bytes, the file has 7 after its header\n"
-       "  hint: the file was cut short; fetch it again\n"},
+       "1204]: " + kFile +
+           "the tensors take 8 bytes, the file has 7 after its header\n"
+           "  hint: the file was cut short; fetch it again\n"},
       {"TrailingBytes", File(good, 9), "1218]: " + kFile + "1 bytes follow the last tensor\n"},
       {"DataWithoutTensors", File("{}", 1), "1218]: " + kFile + "1 bytes follow the last tensor\n"},
       {"GitLfsPointer", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n",
-       "1209]: " + kFile + "is a Git LFS pointer, not the file itself\n"
-       "  hint: run `git lfs pull` in the checkpoint's folder\n"},
+       "1209]: " + kFile +
+           "is a Git LFS pointer, not the file itself\n"
+           "  hint: run `git lfs pull` in the checkpoint's folder\n"},
       {"HtmlPage", "<!DOCTYPE html>\n<html><body>Please log in</body></html>",
-       "1209]: " + kFile + "is a web page\n  hint: the download failed or needs a login; fetch the file again\n"},
+       "1209]: " + kFile +
+           "is a web page\n  hint: the download failed or needs a login; fetch the file again\n"},
       {"HtmlPageAfterNewlines", "\n\n  <html><body>404</body></html>",
-       "1209]: " + kFile + "is a web page\n  hint: the download failed or needs a login; fetch the file again\n"},
+       "1209]: " + kFile +
+           "is a web page\n  hint: the download failed or needs a login; fetch the file again\n"},
       {"Gguf", absl::StrCat("GGUF", std::string("\3\0\0\0", 4), std::string(20, '\0')),
        "1209]: " + kFile + "is a GGUF file\n  hint: fetch the safetensors form of the model\n"},
   };
@@ -64,17 +75,20 @@ std::vector<Row> Lengths() {
 std::vector<Row> Json() {
   return {
       {"NotABrace", File("[]", 0), "1211]: " + kFile + "the header begins with \"[\", not with \"{\"\n"},
-      {"SpaceBeforeBrace", File(" {}", 0), "1211]: " + kFile + "the header begins with \" \", not with \"{\"\n"},
+      {"SpaceBeforeBrace", File(" {}", 0),
+       "1211]: " + kFile + "the header begins with \" \", not with \"{\"\n"},
       {"ByteOrderMark", File("\xEF\xBB\xBF{}", 0), AtByte(0) + "begins with a byte-order mark\n"},
       {"InvalidUtf8", File("{\"a\xFF\":1}", 0), AtByte(3) + "is not valid UTF-8\n"},
       {"OverlongUtf8", File("{\"\xC0\xAF\":1}", 0), AtByte(2) + "is not valid UTF-8\n"},
       {"TrailingGarbage", File("{} x", 0), AtByte(3) + "something other than spaces follows the object\n"},
       {"TrailingNewline", File("{}\n", 0), AtByte(2) + "something other than spaces follows the object\n"},
-      {"TrailingZeros", File(std::string("{}\0\0", 4), 0), AtByte(2) + "something other than spaces follows the object\n"},
+      {"TrailingZeros", File(std::string("{}\0\0", 4), 0),
+       AtByte(2) + "something other than spaces follows the object\n"},
       {"SecondObject", File("{}{}", 0), AtByte(2) + "something other than spaces follows the object\n"},
       {"Unfinished", File("{\"a\":{\"dtype\":\"U8\"", 0), AtByte(18) + "a comma or } should stand here\n"},
       {"UnfinishedString", File("{\"a", 0), AtByte(1) + "a string that does not end\n"},
-      {"TrailingComma", File("{" + Bytes("a", 0, 1) + ",}", 1), AtByte(53) + "a key in quotes should stand here\n"},
+      {"TrailingComma", File("{" + Bytes("a", 0, 1) + ",}", 1),
+       AtByte(53) + "a key in quotes should stand here\n"},
       {"DepthBombInShape", File(U8(std::string(100000, '['), "[0,1]"), 1),
        "1212]: " + kTensor + "each of shape must be a number, found an array\n"},
       {"DepthBombAsEntry", File("{\"a\":" + std::string(100000, '['), 1),
@@ -83,7 +97,8 @@ std::vector<Row> Json() {
        AtByte(53) + "the key \"a\" appears twice in one object\n"},
       {"DuplicateTensorByEscape", File(Pair(Bytes("a", 0, 4), Bytes("\\u0061", 4, 8)), 8),
        AtByte(53) + "the key \"a\" appears twice in one object\n"},
-      {"DuplicateField", File("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1),
+      {"DuplicateField",
+       File("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1),
        AtByte(19) + "the key \"dtype\" appears twice in one object\n"},
       {"DuplicateMetadata", File("{\"__metadata__\":{},\"__metadata__\":{}}", 0),
        AtByte(19) + "the key \"__metadata__\" appears twice in one object\n"},
@@ -95,7 +110,8 @@ std::vector<Row> Json() {
        "1217]: " + kFile + "__metadata__: the value of \"k\" must be a string, found an object\n"},
       {"MetadataArray", File("{\"__metadata__\":[]}", 0),
        "1217]: " + kFile + "__metadata__: must be an object, found an array\n"},
-      {"LoneSurrogate", File("{\"__metadata__\":{\"k\":\"\\ud800\"}}", 0), AtByte(22) + "half of a surrogate pair\n"},
+      {"LoneSurrogate", File("{\"__metadata__\":{\"k\":\"\\ud800\"}}", 0),
+       AtByte(22) + "half of a surrogate pair\n"},
       {"NotANumberAtAll", File(U8("[NaN]", "[0,1]"), 1), AtByte(28) + "a value should stand here\n"},
   };
 }
@@ -107,12 +123,14 @@ std::vector<Row> Entries() {
        "1213]: " + kTensor + "unknown dtype \"BF17\"\n  hint: did you mean BF16?\n"},
       {"LowerCaseDtype", File(Entry("\"f32\"", "[1]", "[0,4]"), 4),
        "1213]: " + kTensor + "unknown dtype \"f32\"\n  hint: did you mean F32?\n"},
-      {"DtypeNumber", File(Entry("3", "[1]", "[0,4]"), 4), "1212]: " + kTensor + "dtype must be a string, found a number\n"},
+      {"DtypeNumber", File(Entry("3", "[1]", "[0,4]"), 4),
+       "1212]: " + kTensor + "dtype must be a string, found a number\n"},
       {"NegativeExtent", File(U8("[-1]", "[0,1]"), 1), "1214]: " + kTensor + "shape has -1," + whole},
       {"NegativeZero", File(U8("[-0]", "[0,0]"), 0), "1214]: " + kTensor + "shape has -0," + whole},
       {"Fraction", File(U8("[1.0]", "[0,1]"), 1), "1214]: " + kTensor + "shape has 1.0," + whole},
       {"Exponent", File(U8("[1e0]", "[0,1]"), 1), "1214]: " + kTensor + "shape has 1e0," + whole},
-      {"ExponentInOffsets", File(U8("[1]", "[0,1e0]"), 1), "1214]: " + kTensor + "data_offsets has 1e0," + whole},
+      {"ExponentInOffsets", File(U8("[1]", "[0,1e0]"), 1),
+       "1214]: " + kTensor + "data_offsets has 1e0," + whole},
       {"Beyond2To53", File(U8("[9007199254740993]", "[0,1]"), 1),
        "1214]: " + kTensor + "shape has 9007199254740993," + whole},
       {"Beyond2To64", File(U8("[18446744073709551617]", "[0,1]"), 1),
@@ -120,17 +138,24 @@ std::vector<Row> Entries() {
       {"ZeroWithPartnerOf2To64", File(U8("[0,18446744073709551616]", "[0,0]"), 0),
        "1214]: " + kTensor + "shape has 18446744073709551616," + whole},
       {"LeadingZero", File(U8("[01]", "[0,1]"), 1), AtByte(29) + "a number begins with 0\n"},
-      {"OneOffset", File(U8("[1]", "[0]"), 1), "1212]: " + kTensor + "data_offsets must have two numbers, has 1\n"},
+      {"OneOffset", File(U8("[1]", "[0]"), 1),
+       "1212]: " + kTensor + "data_offsets must have two numbers, has 1\n"},
       {"ThreeOffsets", File(U8("[1]", "[0,1,1]"), 1),
        "1212]: " + kTensor + "data_offsets must have two numbers, has more\n"},
-      {"OffsetsString", File(U8("[1]", "\"0,1\""), 1), "1212]: " + kTensor + "data_offsets must be an array, found a string\n"},
-      {"ShapeString", File(U8("\"1\"", "[0,1]"), 1), "1212]: " + kTensor + "shape must be an array, found a string\n"},
+      {"OffsetsString", File(U8("[1]", "\"0,1\""), 1),
+       "1212]: " + kTensor + "data_offsets must be an array, found a string\n"},
+      {"ShapeString", File(U8("\"1\"", "[0,1]"), 1),
+       "1212]: " + kTensor + "shape must be an array, found a string\n"},
       {"ExtentString", File(U8("[\"1\"]", "[0,1]"), 1),
        "1212]: " + kTensor + "each of shape must be a number, found a string\n"},
-      {"EntryIsNull", File("{\"a\":null}", 0), "1212]: " + kTensor + "the entry must be an object, found null\n"},
-      {"NoShape", File("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1), "1212]: " + kTensor + "has no shape\n"},
-      {"UnknownField", File("{\"a\":{\"dtype\":\"U8\",\"scale\":1}}", 1), "1212]: " + kTensor + "unknown field \"scale\"\n"},
-      {"TooManyAxes", File(U8("[" + absl::StrReplaceAll(std::string(65, '1'), {{"1", "1,"}}) + "1]", "[0,1]"), 1),
+      {"EntryIsNull", File("{\"a\":null}", 0),
+       "1212]: " + kTensor + "the entry must be an object, found null\n"},
+      {"NoShape", File("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1),
+       "1212]: " + kTensor + "has no shape\n"},
+      {"UnknownField", File("{\"a\":{\"dtype\":\"U8\",\"scale\":1}}", 1),
+       "1212]: " + kTensor + "unknown field \"scale\"\n"},
+      {"TooManyAxes",
+       File(U8("[" + absl::StrReplaceAll(std::string(65, '1'), {{"1", "1,"}}) + "1]", "[0,1]"), 1),
        "1212]: " + kTensor + "shape has more than 64 axes\n"},
       {"EndBeforeBegin", File(U8("[1]", "[1,0]"), 1),
        "1215]: " + kTensor + "data_offsets end at 0, before they begin at 1\n"},
@@ -165,11 +190,13 @@ std::vector<Row> Ranges() {
       {"EmptyInsideAnother", File(Pair(Bytes("a", 0, 4), Bytes("b", 2, 2)), 4),
        "1201]: " + b + "bytes [2, 2) overlap tensor \"a\" at [0, 4)\n"},
       {"RangePastEnd", File("{" + Bytes("a", 0, 1000) + "}", 8),
-       "1204]: " + kFile + "the tensors take 1000 bytes, the file has 8 after its header\n"
-       "  hint: the file was cut short; fetch it again\n"},
+       "1204]: " + kFile +
+           "the tensors take 1000 bytes, the file has 8 after its header\n"
+           "  hint: the file was cut short; fetch it again\n"},
       {"LargestRange", File(U8("[9007199254740992]", "[0,9007199254740992]"), 8),
-       "1204]: " + kFile + "the tensors take 9007199254740992 bytes, the file has 8 after its header\n"
-       "  hint: the file was cut short; fetch it again\n"},
+       "1204]: " + kFile +
+           "the tensors take 9007199254740992 bytes, the file has 8 after its header\n"
+           "  hint: the file was cut short; fetch it again\n"},
   };
 }
 
@@ -222,8 +249,12 @@ TEST(Accepted, WhatTheFormatAllows) {
       File("{}", 0),
       File("{}      ", 0),
       File("{ \"a\" :\n{\"shape\":[] , \"data_offsets\":[0,4],\t\"dtype\":\"F32\"} }", 4),
-      File("{\"__metadata__\":{\"format\":\"pt\",\"\\u0000\":\"\xC3\xA9\\ud83d\\ude00\"}," + Bytes("a", 0, 1) + "}", 1),
-      File("{" + Bytes("z", 0, 0) + "," + Bytes("y", 0, 0) + "," + Bytes("a", 0, 4) + "," + Bytes("x", 4, 4) + "}", 4),
+      File("{\"__metadata__\":{\"format\":\"pt\",\"\\u0000\":\"\xC3\xA9\\ud83d\\ude00\"}," +
+               Bytes("a", 0, 1) + "}",
+           1),
+      File("{" + Bytes("z", 0, 0) + "," + Bytes("y", 0, 0) + "," + Bytes("a", 0, 4) + "," + Bytes("x", 4, 4) +
+               "}",
+           4),
       File("{" + Bytes("b", 4, 8) + "," + Bytes("a", 0, 4) + "}", 8),  // keys not in offset order
       File("{" + Bytes(long_name, 0, 1) + "}", 1),
       File("{" + Bytes("a b/c\\\\d\\\"e", 0, 1) + "}", 1),
@@ -240,7 +271,8 @@ TEST(Accepted, WhatTheFormatAllows) {
 TEST(Accepted, EveryDtype) {
   for (const DType dtype : AllDTypes()) {
     const int64_t bytes = BitWidth(dtype);  // of eight elements
-    const std::string header = Entry(absl::StrCat("\"", SafetensorsName(dtype), "\""), "[8]", absl::StrCat("[0,", bytes, "]"));
+    const std::string header =
+        Entry(absl::StrCat("\"", SafetensorsName(dtype), "\""), "[8]", absl::StrCat("[0,", bytes, "]"));
     const auto parsed = ParseSafetensorsHeader(header, 8 + header.size() + bytes, "f");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(parsed->tensors[0].dtype, dtype);
@@ -256,13 +288,15 @@ TEST(Rejected, FifoFolderAndDeviceWithoutBlocking) {
             "error[TF1203]: DIR/pipe.safetensors: is a FIFO, not a regular file\n");
   EXPECT_EQ(folder.Text(OpenStatus(folder.path())),
             "error[TF1203]: DIR/pipe.safetensors: is a FIFO, not a regular file\n");
-  EXPECT_EQ(folder.Text(OpenStatus("/dev/zero")), "error[TF1203]: /dev/zero: is a device, not a regular file\n");
+  EXPECT_EQ(folder.Text(OpenStatus("/dev/zero")),
+            "error[TF1203]: /dev/zero: is a device, not a regular file\n");
   EXPECT_EQ(folder.Text(OpenStatus(folder / "none")), "error[TF1202]: DIR/none: no such file or folder\n");
 }
 
 // A law: whatever is cut off, something is missing, and that is said.
 TEST(Laws, NoPrefixOfAFileIsAFile) {
-  const std::string whole = File("{\"__metadata__\":{\"format\":\"pt\"}," + Bytes("a", 0, 4) + "," + Bytes("b", 4, 8) + "} ", 8);
+  const std::string whole =
+      File("{\"__metadata__\":{\"format\":\"pt\"}," + Bytes("a", 0, 4) + "," + Bytes("b", 4, 8) + "} ", 8);
   const TempFolder folder;
   for (size_t cut = 0; cut < whole.size(); ++cut) {
     folder.Write("model.safetensors", whole.substr(0, cut));
@@ -276,7 +310,8 @@ TEST(Laws, NoPrefixOfAFileIsAFile) {
 
 // A law: a flipped bit is refused, or changes a name, a note, or nothing: never where data lies.
 TEST(Laws, NoFlippedBitMovesData) {
-  const std::string header = "{\"__metadata__\":{\"format\":\"pt\"}," + Bytes("a", 0, 4) + "," + Bytes("b", 4, 12) + "} ";
+  const std::string header =
+      "{\"__metadata__\":{\"format\":\"pt\"}," + Bytes("a", 0, 4) + "," + Bytes("b", 4, 12) + "} ";
   const int64_t file_size = 8 + static_cast<int64_t>(header.size()) + 12;
   int refused = 0, harmless = 0;
   for (size_t bit = 0; bit < header.size() * 8; ++bit) {
@@ -306,8 +341,8 @@ TEST(Laws, NoFlippedBitMovesData) {
 TEST(Laws, AMillionTensors) {
   std::string header = "{";
   for (int i = 0; i < 1000000; ++i) {
-    absl::StrAppend(&header, i == 0 ? "" : ",", "\"t", i, "\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[", 2 * i, ",",
-                    2 * i + 2, "]}");
+    absl::StrAppend(&header, i == 0 ? "" : ",", "\"t", i,
+                    "\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[", 2 * i, ",", 2 * i + 2, "]}");
   }
   header += "}";
   const auto parsed = ParseSafetensorsHeader(header, 8 + header.size() + 2000000, "f");

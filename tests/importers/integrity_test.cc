@@ -25,8 +25,9 @@ class FileOfValues {
     AddBytes(name, dtype, static_cast<int64_t>(values.size()), bytes);
   }
   void AddBytes(const std::string& name, DType dtype, int64_t count, const std::string& bytes) {
-    absl::StrAppend(&header_, header_.empty() ? "{" : ",", "\"", name, "\":{\"dtype\":\"", SafetensorsName(dtype),
-                    "\",\"shape\":[", count, "],\"data_offsets\":[", data_.size(), ",", data_.size() + bytes.size(), "]}");
+    absl::StrAppend(&header_, header_.empty() ? "{" : ",", "\"", name, "\":{\"dtype\":\"",
+                    SafetensorsName(dtype), "\",\"shape\":[", count, "],\"data_offsets\":[", data_.size(),
+                    ",", data_.size() + bytes.size(), "]}");
     data_ += bytes;
   }
   std::vector<std::string> Scan(int threads = 1, int64_t block_bytes = 8 << 20) const {
@@ -59,7 +60,8 @@ TEST(Integrity, FindsInEveryWideFloat) {
     file.Add("infinite", dtype, {kInf, 1, -kInf});
     file.Add("nan", dtype, {1, kNan, 2, -kNan});
     file.Add("zero", dtype, {0, -0.0, 0});
-    EXPECT_THAT(file.Scan(), ElementsAre("constant: constant 0.5", "infinite: 2 Inf", "nan: 2 NaN", "zero: all zero"))
+    EXPECT_THAT(file.Scan(),
+                ElementsAre("constant: constant 0.5", "infinite: 2 Inf", "nan: 2 NaN", "zero: all zero"))
         << Name(dtype);
   }
 }
@@ -79,10 +81,11 @@ TEST(Integrity, FindsInEveryNarrowFloat) {
   file.Add("e5m2", DType::kF8E5M2, {kInf, -kInf, kNan, 1});
   file.AddBytes("e8m0", DType::kF8E8M0, 3, "\x7f\x7f\x7f");  // 2^0 thrice; the type has no zero
   file.AddBytes("e8m0_nan", DType::kF8E8M0, 2, "\xff\x7f");
-  file.AddBytes("f4", DType::kF4, 4, "\x22\x22");            // 1.0 four times
-  file.AddBytes("f4_zero", DType::kF4, 4, "\x80\x08");       // +0 and -0
-  EXPECT_THAT(file.Scan(), ElementsAre("e4m3: 2 NaN", "e4m3_fnuz: 1 NaN", "e5m2: 1 NaN", "e5m2: 2 Inf",
-                                       "e8m0: constant 1", "e8m0_nan: 1 NaN", "f4: constant 1", "f4_zero: all zero"));
+  file.AddBytes("f4", DType::kF4, 4, "\x22\x22");       // 1.0 four times
+  file.AddBytes("f4_zero", DType::kF4, 4, "\x80\x08");  // +0 and -0
+  EXPECT_THAT(file.Scan(),
+              ElementsAre("e4m3: 2 NaN", "e4m3_fnuz: 1 NaN", "e5m2: 1 NaN", "e5m2: 2 Inf", "e8m0: constant 1",
+                          "e8m0_nan: 1 NaN", "f4: constant 1", "f4_zero: all zero"));
 }
 
 TEST(Integrity, IntegersOnlyWhenAllAreEqual) {
@@ -93,8 +96,9 @@ TEST(Integrity, IntegersOnlyWhenAllAreEqual) {
   file.AddBytes("i64", DType::kI64, 2, std::string("\1\0\0\0\0\0\x20\0\1\0\0\0\0\0\x20\0", 16));  // 2^53 + 1
   file.AddBytes("u64", DType::kU64, 2, std::string(16, '\xff'));
   file.AddBytes("u8", DType::kU8, 3, std::string("\0\0\0", 3));
-  EXPECT_THAT(file.Scan(), ElementsAre("bool: constant 1", "i32: constant -7", "i64: constant 9007199254740993",
-                                       "u64: constant 18446744073709551615", "u8: all zero"));
+  EXPECT_THAT(file.Scan(),
+              ElementsAre("bool: constant 1", "i32: constant -7", "i64: constant 9007199254740993",
+                          "u64: constant 18446744073709551615", "u8: all zero"));
 }
 
 TEST(Integrity, OneElementAndNoneSayNothing) {
@@ -109,7 +113,8 @@ TEST(Integrity, OneElementAndNoneSayNothing) {
 TEST(Integrity, ComplexByItsParts) {
   FileOfValues file;
   file.Add("halves", DType::kF32, {0, 0, 0, 0});  // keeps what follows aligned oddly on purpose
-  file.AddBytes("z", DType::kC64, 2, std::string("\0\0\x80\x3f\0\0\0\x40\0\0\x80\x3f\0\0\0\x40", 16));  // 1+2i
+  file.AddBytes("z", DType::kC64, 2,
+                std::string("\0\0\x80\x3f\0\0\0\x40\0\0\x80\x3f\0\0\0\x40", 16));  // 1+2i
   EXPECT_THAT(file.Scan(), ElementsAre("halves: all zero", "z: constant 1+2i"));
 }
 
@@ -121,13 +126,18 @@ TEST(Integrity, SameForAnyBlocksAndThreads) {
   FileOfValues file;
   file.Add("almost", DType::kBF16, almost);
   file.Add("constant", DType::kBF16, constant);
-  file.Add("late", DType::kBF16, [] { std::vector<double> v(1000, 0.0); v[64] = 1; return v; }());
+  file.Add("late", DType::kBF16, [] {
+    std::vector<double> v(1000, 0.0);
+    v[64] = 1;
+    return v;
+  }());
   file.Add("sprinkled", DType::kF32, sprinkled);
   file.AddBytes("steps", DType::kF6E2M3, 128, std::string(48, '\0') + std::string(48, '\1'));
   file.Add("zero", DType::kF8E4M3, std::vector<double>(1000, 0.0));
   const std::vector<std::string> expected = {"constant: constant 2", "sprinkled: 143 NaN", "zero: all zero"};
   for (const int64_t block : {1, 128, 129, 256, 1000, 8 << 20}) {
-    for (const int threads : {1, 2, 5}) EXPECT_EQ(file.Scan(threads, block), expected) << block << " " << threads;
+    for (const int threads : {1, 2, 5})
+      EXPECT_EQ(file.Scan(threads, block), expected) << block << " " << threads;
   }
 }
 
