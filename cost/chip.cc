@@ -1,7 +1,7 @@
 #include "cost/chip.h"
 
+#include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,11 +37,11 @@ Rates DenseRates(const Chip& chip) {
 
 bool CanMeet(const Chip& chip, const std::string& left, const std::string& right) {
   if (left == right) return true;
-  for (const Mix& mix : chip.mix()) {
-    const std::set<std::string> dtypes(mix.dtype().begin(), mix.dtype().end());
-    if (dtypes.count(left) > 0 && dtypes.count(right) > 0) return true;
-  }
-  return false;
+  const auto has = [](const Mix& mix, const std::string& dtype) {
+    return std::find(mix.dtype().begin(), mix.dtype().end(), dtype) != mix.dtype().end();
+  };
+  return std::any_of(chip.mix().begin(), chip.mix().end(),
+                     [&](const Mix& mix) { return has(mix, left) && has(mix, right); });
 }
 
 // `dtype` itself where the unit multiplies it, and everything that it may be converted to.
@@ -55,17 +55,19 @@ std::vector<std::string> Forms(const Chip& chip, const Rates& rates, const std::
 }
 
 // The fastest way; among equals, the one with fewer conversions (forms begin with the type itself).
-MatmulMode BestMode(const Chip& chip, const Rates& rates, const std::string& left, const std::string& right) {
+MatmulMode BestMode(const Chip& chip, const Rates& rates, DType left,
+                    const std::vector<std::string>& left_forms, DType right,
+                    const std::vector<std::string>& right_forms) {
   MatmulMode best;
-  for (const std::string& l : Forms(chip, rates, left)) {
-    for (const std::string& r : Forms(chip, rates, right)) {
+  for (const std::string& l : left_forms) {
+    for (const std::string& r : right_forms) {
       if (!CanMeet(chip, l, r)) continue;
       const FlopsPerSecond rate = std::min(rates.at(l), rates.at(r));
       if (!(best.rate < rate)) continue;
       best = {.rate = rate,
               .dtype = l == r ? l : absl::StrCat(l, " x ", r),
-              .converts_left = l != left,
-              .converts_right = r != right};
+              .converts_left = Name(left) != l,
+              .converts_right = Name(right) != r};
     }
   }
   return best;
@@ -78,10 +80,16 @@ void FillModes(const Chip& chip, ChipFacts& facts) {
     facts.best_rate = rate;
     facts.best_dtype = dtype;
   }
+  std::array<std::vector<std::string>, kDTypeCount> forms;
+  for (const DType dtype : AllDTypes()) {
+    const absl::string_view name = Name(dtype);
+    forms[static_cast<int>(dtype)] = Forms(chip, rates, std::string(name.data(), name.size()));
+  }
   for (const DType left : AllDTypes()) {
     for (const DType right : AllDTypes()) {
-      facts.modes[static_cast<int>(left)][static_cast<int>(right)] =
-          BestMode(chip, rates, std::string(Name(left)), std::string(Name(right)));
+      const int l = static_cast<int>(left);
+      const int r = static_cast<int>(right);
+      facts.modes[l][r] = BestMode(chip, rates, left, forms[l], right, forms[r]);
     }
   }
 }

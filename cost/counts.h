@@ -6,9 +6,8 @@
 //
 // Conventions, each the least that any execution can do:
 //   prefill of a causal model   logits of the last place of each sequence only
-//   latent attention, decode    the absorbed form: queries meet the latent cache, k_b and v_b act on queries
-//   and
-//                               results; prefill the expanded form
+//   latent attention            decode absorbed: queries meet the latents, k_b and v_b act on queries and
+//                               results; prefill expanded
 //   windows                     a layer's cache keeps its window, no more
 //   experts                     Workload::routing
 #ifndef TWINFORGE_COST_COUNTS_H_
@@ -32,21 +31,30 @@ struct StoredArray {
   std::vector<int64_t> shape;
 };
 
+// What one node counts; nodes that are alike share one.
 struct NodeCount {
-  NodeId node = -1;
   std::vector<Product> products;        // of one device
   std::vector<StoredArray> weights;     // that the step reads, of one device
-  std::vector<StoredArray> kept;        // parameters that the device keeps and no earlier node does
+  std::vector<StoredArray> stored;      // all parameters, one for each of node.params, of one device
   std::vector<StoredArray> cache_read;  // of one device
   std::vector<StoredArray> cache_kept;  // of one device, after the step
   Exact rows_read;                      // bytes gathered from tables, one device
   Exact cache_written;                  // bytes, one device
   Exact result_bytes;                   // of one device
+  std::vector<Exact> operand_bytes;     // one for each operand, of one device
   std::string note;
 };
 
+struct NodeUse {
+  int32_t kind = 0;    // which NodeCount
+  uint64_t keeps = 0;  // bit i: no earlier node has the bytes of this node's i-th parameter
+};
+
 struct StepCount {
-  std::vector<NodeCount> nodes;  // one for each node of the graph, in order
+  std::vector<NodeCount> kinds;
+  std::vector<NodeUse> nodes;  // one for each node of the graph, in order
+
+  const NodeCount& KindOf(NodeId node) const { return kinds[nodes[node].kind]; }
 };
 
 // Query-key pairs of one sequence: `fresh` queries after `past` cached places, each seeing itself and what

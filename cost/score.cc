@@ -69,10 +69,18 @@ struct Residents {
 };
 
 Residents ResidentsOf(const ChipFacts& chip, const StepCount& step) {
+  std::vector<std::vector<Exact>> stored(step.kinds.size());
+  std::vector<Exact> cache(step.kinds.size());
+  for (size_t kind = 0; kind < step.kinds.size(); ++kind) {
+    for (const StoredArray& array : step.kinds[kind].stored) stored[kind].push_back(MemoryBytes(chip, array));
+    cache[kind] = MemoryBytes(chip, step.kinds[kind].cache_kept);
+  }
   Residents residents;
-  for (const NodeCount& node : step.nodes) {
-    residents.parameters += MemoryBytes(chip, node.kept);
-    residents.cache += MemoryBytes(chip, node.cache_kept);
+  for (const NodeUse& node : step.nodes) {
+    for (size_t i = 0; i < stored[node.kind].size(); ++i) {
+      if ((node.keeps >> i & 1) != 0) residents.parameters += stored[node.kind][i];
+    }
+    residents.cache += cache[node.kind];
   }
   return residents;
 }
@@ -120,14 +128,18 @@ Exact Spilled(const ChipFacts& chip, Exact bytes) {
   return bytes.ok() && bytes.value() <= chip.on_chip_bytes ? Exact(0) : bytes + Exact(-chip.on_chip_bytes);
 }
 
-Exact Traffic(const ChipFacts& chip, const StepCount& step, const Graph& graph, const NodeCount& node,
-              bool resident) {
+Exact Traffic(const ChipFacts& chip, const NodeCount& node, bool resident) {
   Exact bytes = Spilled(chip, node.result_bytes);
-  for (NodeId operand : graph.nodes()[node.node].operands)
-    bytes += Spilled(chip, step.nodes[operand].result_bytes);
+  for (const Exact& operand : node.operand_bytes) bytes += Spilled(chip, operand);
   if (resident) return bytes;
   return bytes + MemoryBytes(chip, node.weights) + MemoryBytes(chip, node.cache_read) + node.cache_written +
          node.rows_read;
+}
+
+Exact Useful(const NodeCount& node) {
+  Exact sum;
+  for (const Product& product : node.products) sum += product.useful;
+  return sum;
 }
 
 struct Scored {
@@ -135,51 +147,63 @@ struct Scored {
   Times times;
 };
 
+// Scores nodes of one step on one chip; nodes of one kind are computed once.
 class Scorer {
  public:
   Scorer(const ChipFacts& chip, const Graph& graph, const StepCount& step, int64_t shards)
-      : chip_(chip), graph_(graph), step_(step), shards_(shards), residents_(ResidentsOf(chip, step)) {}
+      : chip_(chip),
+        graph_(graph),
+        step_(step),
+        shards_(shards),
+        residents_(ResidentsOf(chip, step)),
+        kinds_(step.kinds.size()) {}
 
   const Residents& residents() const { return residents_; }
 
   // `useful`: multiply-adds of the source's node, or nullopt where this graph is its own source.
-  absl::StatusOr<Scored> Op(const NodeCount& node, std::optional<Exact> useful) const;
+  absl::StatusOr<Scored> Op(NodeId id, std::optional<Exact> useful);
 
-  double PeakSeconds(Exact useful) const {
-    return (Flops(2 * static_cast<double>(useful.value()) / static_cast<double>(shards_)) / chip_.best_rate)
-        .value();
-  }
+  // A node that only the source has: useful work, at every rung.
+  absl::StatusOr<Scored> Lost(const Node& node, Exact useful) const;
 
  private:
+  // What all nodes of a kind share. Seconds of each constraint alone, [0] unused.
+  struct Kind {
+    OpCount op;
+    Times alone;
+  };
+
+  absl::StatusOr<Kind> Make(const NodeCount& node) const;
+  double PeakSeconds(Exact useful) const {
+    const double share = static_cast<double>(useful.value()) / static_cast<double>(shards_);
+    return (Flops(2 * share) / chip_.best_rate).value();
+  }
+
   const ChipFacts& chip_;
   const Graph& graph_;
   const StepCount& step_;
   const int64_t shards_;
   const Residents residents_;
+  std::vector<std::optional<Kind>> kinds_;
 };
 
-absl::StatusOr<Scored> Scorer::Op(const NodeCount& node, std::optional<Exact> source) const {
-  const Node& of = graph_.nodes()[node.node];
-  absl::StatusOr<Compute> found = ComputeOf(chip_, node, shards_);
-  if (!found.ok()) return WithPlace(found.status(), of.path);
-  const Compute& compute = *found;
-  const Exact useful = source.value_or(compute.useful);
+absl::StatusOr<Scorer::Kind> Scorer::Make(const NodeCount& node) const {
+  TWIN_ASSIGN_OR_RETURN(const Compute compute, ComputeOf(chip_, node, shards_));
   Exact activations = node.result_bytes;
-  for (NodeId operand : of.operands) activations += step_.nodes[operand].result_bytes;
-  const Exact memory = Traffic(chip_, step_, graph_, node, residents_.on_chip(chip_));
+  for (const Exact& operand : node.operand_bytes) activations += operand;
+  const Exact memory = Traffic(chip_, node, residents_.on_chip(chip_));
   const Exact weights = CompactBytes(node.weights) + node.rows_read;
   const Exact cache = CompactBytes(node.cache_read) + node.cache_written;
+  const Exact two = 2;
   const Exact devices = shards_;
   const Exact counts[] = {
-      Exact(2) * useful,     Exact(2) * compute.issued * devices, weights * devices, cache * devices,
-      activations * devices, Exact(2) * compute.tile * devices,   memory * devices,  compute.converted};
+      two * compute.useful,  two * compute.issued * devices, weights * devices, cache * devices,
+      activations * devices, two * compute.tile * devices,   memory * devices,  compute.converted};
   for (const Exact& count : counts) {
-    if (!count.ok()) return Overflow(of.path);
+    if (!count.ok()) return Overflow("");
   }
-  Scored scored;
-  scored.op = {
-      .path = of.path,
-      .op = std::string(Info(of.op).name.data(), Info(of.op).name.size()),
+  Kind kind;
+  kind.op = {
       .useful_flops = counts[0].value(),
       .issued_flops = counts[1].value(),
       .weight_bytes = counts[2].value(),
@@ -188,16 +212,72 @@ absl::StatusOr<Scored> Scorer::Op(const NodeCount& node, std::optional<Exact> so
       .tile_flops = counts[5].value(),
       .memory_bytes = counts[6].value(),
       .note = absl::StrCat(compute.modes, compute.modes.empty() || node.note.empty() ? "" : "; ", node.note)};
-  // Each rung adds a constraint to the ones before it, so its time is never less.
   Seconds converting;
   if (compute.converted.value() > 0 && chip_.vector_rate.known()) {
     converting = Flops(static_cast<double>(compute.converted.value())) / chip_.vector_rate;
   }
-  scored.times[0] = PeakSeconds(useful);
-  scored.times[1] = std::max({scored.times[0], compute.dtype.value(), converting.value()});
-  scored.times[2] = std::max(scored.times[1], compute.shape.value());
-  scored.times[3] = std::max(scored.times[2],
-                             (Bytes(static_cast<double>(memory.value())) / chip_.memory_bandwidth).value());
+  kind.alone = {0, std::max(compute.dtype, converting).value(), compute.shape.value(),
+                (Bytes(static_cast<double>(memory.value())) / chip_.memory_bandwidth).value()};
+  return kind;
+}
+
+absl::StatusOr<Scored> Scorer::Op(NodeId id, std::optional<Exact> useful) {
+  const Node& of = graph_.nodes()[id];
+  const int32_t at = step_.nodes[id].kind;
+  if (!kinds_[at]) {
+    absl::StatusOr<Kind> kind = Make(step_.kinds[at]);
+    if (!kind.ok()) return WithPlace(kind.status(), of.path);
+    kinds_[at] = *std::move(kind);
+  }
+  Scored scored{.op = kinds_[at]->op, .times = kinds_[at]->alone};
+  scored.op.path = of.path;
+  scored.op.op = std::string(Info(of.op).name.data(), Info(of.op).name.size());
+  if (useful) {
+    const Exact flops = Exact(2) * *useful;
+    if (!flops.ok()) return Overflow(of.path);
+    scored.op.useful_flops = flops.value();
+  }
+  // Each rung adds a constraint to the ones before it, so its time is never less.
+  scored.times[0] = PeakSeconds(useful ? *useful : Useful(step_.kinds[at]));
+  for (int rung = 1; rung < kRungs; ++rung) {
+    scored.times[rung] = std::max(scored.times[rung], scored.times[rung - 1]);
+  }
+  return scored;
+}
+
+absl::StatusOr<Scored> Scorer::Lost(const Node& node, Exact useful) const {
+  const Exact flops = Exact(2) * useful;
+  if (!flops.ok()) return Overflow(node.path);
+  Scored lost;
+  lost.op = {.path = node.path,
+             .op = std::string(Info(node.op).name.data(), Info(node.op).name.size()),
+             .useful_flops = flops.value(),
+             .note = "only in the source"};
+  lost.times.fill(PeakSeconds(useful));
+  return lost;
+}
+
+// All nodes of the twin, then those that only the source has.
+absl::StatusOr<std::vector<Scored>> ScoreNodes(const Graph& graph, const Graph* source, const StepCount& step,
+                                               const StepCount& source_step, Scorer& scorer) {
+  std::vector<Scored> scored;
+  scored.reserve(step.nodes.size());
+  for (const Node& node : graph.nodes()) {
+    std::optional<Exact> useful;
+    if (source != nullptr) {
+      const Node* same = source->FindNode(node.path);
+      useful = same == nullptr ? Exact(0) : Useful(source_step.KindOf(same->id));
+    }
+    TWIN_ASSIGN_OR_RETURN(Scored op, scorer.Op(node.id, useful));
+    scored.push_back(std::move(op));
+  }
+  if (source == nullptr) return scored;
+  for (const Node& node : source->nodes()) {
+    const NodeCount& kind = source_step.KindOf(node.id);
+    if (kind.products.empty() || graph.FindNode(node.path) != nullptr) continue;
+    TWIN_ASSIGN_OR_RETURN(Scored lost, scorer.Lost(node, Useful(kind)));
+    scored.push_back(std::move(lost));
+  }
   return scored;
 }
 
@@ -229,12 +309,6 @@ void FillLadder(std::vector<Times> times, Score& score) {
     for (int rung = 1; rung < kRungs; ++rung) steps.push_back(op[rung] - op[rung - 1]);
     score.attribution.push_back(std::move(steps));
   }
-}
-
-Exact Useful(const NodeCount& node) {
-  Exact sum;
-  for (const Product& product : node.products) sum += product.useful;
-  return sum;
 }
 
 // The smallest power of two of shards at which the step fits; 0 where none up to 4,096 does.
@@ -269,25 +343,6 @@ double Tokens(const Workload& workload) {
   return workload.phase == Phase::kDecode ? batch : batch * static_cast<double>(workload.context);
 }
 
-// Source nodes that the twin no longer has still count at every rung: their work is useful work.
-absl::Status AddLostNodes(const Graph& twin, const Graph& source, const StepCount& step, const Scorer& scorer,
-                          std::vector<Scored>& scored) {
-  for (const NodeCount& node : step.nodes) {
-    const Node& of = source.nodes()[node.node];
-    if (node.products.empty() || twin.FindNode(of.path) != nullptr) continue;
-    const Exact flops = Exact(2) * Useful(node);
-    if (!flops.ok()) return Overflow(of.path);
-    Scored lost;
-    lost.op.path = of.path;
-    lost.op.op = std::string(Info(of.op).name.data(), Info(of.op).name.size());
-    lost.op.useful_flops = flops.value();
-    lost.op.note = "only in the source";
-    lost.times.fill(scorer.PeakSeconds(Useful(node)));
-    scored.push_back(std::move(lost));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const std::string& chip,
@@ -301,21 +356,10 @@ absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const 
     whole.shards = 1;  // useful work does not depend on shards, and the source need not divide
     TWIN_ASSIGN_OR_RETURN(source, CountStep(*useful, whole));
   }
-  const Scorer scorer(*facts, graph, step, workload.shards);
+  Scorer scorer(*facts, graph, step, workload.shards);
   const Residents& residents = scorer.residents();
   if (!(residents.parameters + residents.cache).ok()) return Overflow(graph.name());
-  std::vector<Scored> scored;
-  scored.reserve(step.nodes.size());
-  for (const NodeCount& node : step.nodes) {
-    std::optional<Exact> flops;
-    if (useful != nullptr) {
-      const Node* same = useful->FindNode(graph.nodes()[node.node].path);
-      flops = same == nullptr ? Exact(0) : Useful(source.nodes[same->id]);
-    }
-    TWIN_ASSIGN_OR_RETURN(Scored op, scorer.Op(node, flops));
-    scored.push_back(std::move(op));
-  }
-  if (useful != nullptr) TWIN_RETURN_IF_ERROR(AddLostNodes(graph, *useful, source, scorer, scored));
+  TWIN_ASSIGN_OR_RETURN(std::vector<Scored> scored, ScoreNodes(graph, useful, step, source, scorer));
 
   Score score{.chip = facts->summary.id, .workload = workload};
   std::vector<Times> times;

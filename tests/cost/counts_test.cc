@@ -22,10 +22,21 @@ StepCount Count(const Graph& graph, const Workload& workload) {
   return step.ok() ? *std::move(step) : StepCount();
 }
 
-const NodeCount& At(const Graph& graph, const StepCount& step, absl::string_view path) {
+// A node's counts, with only those parameters in `stored` that no earlier node has.
+NodeCount At(const StepCount& step, NodeId id) {
+  NodeCount node = step.KindOf(id);
+  std::vector<StoredArray> kept;
+  for (size_t i = 0; i < node.stored.size(); ++i) {
+    if ((step.nodes[id].keeps >> i & 1) != 0) kept.push_back(node.stored[i]);
+  }
+  node.stored = kept;
+  return node;
+}
+
+NodeCount At(const Graph& graph, const StepCount& step, absl::string_view path) {
   const Node* node = graph.FindNode(path);
   EXPECT_NE(node, nullptr) << std::string(path);
-  return step.nodes[node->id];
+  return At(step, node->id);
 }
 
 int64_t Flops(const NodeCount& node) {
@@ -66,9 +77,10 @@ TEST(Counts, OfLlama8BDecode) {
   int64_t flops = 0;
   Exact kept;
   Exact cache;
-  for (const NodeCount& node : step.nodes) {
+  for (const Node& of : graph.nodes()) {
+    const NodeCount node = At(step, of.id);
     flops += Flops(node);
-    kept += Bytes(node.kept);
+    kept += Bytes(node.stored);
     cache += Bytes(node.cache_kept);
   }
   // Every kernel element once per sequence; 2 x 2 x heads x head_dim operations per pair and layer.
@@ -78,10 +90,17 @@ TEST(Counts, OfLlama8BDecode) {
   EXPECT_EQ(cache.value(), 16 * int64_t{32} * 2 * 8 * 128 * 2 * 2049);
 }
 
+TEST(Counts, LayersThatAreAlikeAreCountedOnce) {
+  const StepCount step = Count(MakeModel(Llama8B()), {.batch = 16});
+  // Input, embedding, norm (those of layers too), attention, mlp, add, head.
+  EXPECT_EQ(step.kinds.size(), 7u);
+  EXPECT_EQ(step.nodes.size(), 4u + 32 * 6);
+}
+
 TEST(Counts, PrefillIsCausalAndKeepsOneRowOfLogits) {
   const Graph graph = MakeModel({});
   const StepCount step = Count(graph, {.phase = Phase::kPrefill, .batch = 3, .context = 100});
-  const NodeCount& attn = At(graph, step, "layers.0.attn");
+  const NodeCount attn = At(graph, step, "layers.0.attn");
   const int64_t rows = 300;
   const int64_t kernels = 64 * 64 * 2 + 64 * 32 * 2;
   EXPECT_EQ(Flops(attn), 2 * rows * kernels + 3 * int64_t{4} * 4 * 16 * (100 * 101 / 2));
@@ -125,7 +144,8 @@ TEST(Counts, PaddingIsIssuedAndNotUseful) {
   for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
     const StepCount a = Count(plain, {.phase = phase, .batch = 2, .context = 50});
     const StepCount b = Count(padded, {.phase = phase, .batch = 2, .context = 50});
-    for (size_t i = 0; i < a.nodes.size(); ++i) EXPECT_EQ(Flops(a.nodes[i]), Flops(b.nodes[i])) << i;
+    for (const Node& node : plain.nodes())
+      EXPECT_EQ(Flops(At(a, node.id)), Flops(At(b, node.id))) << node.path;
     int64_t issued = 0;
     for (const Product& p : At(padded, b, "lm_head").products) issued += Macs(p).value();
     EXPECT_EQ(issued, 2 * 64 * 320);
@@ -137,8 +157,8 @@ TEST(Counts, PaddingIsIssuedAndNotUseful) {
 TEST(Counts, TiedHeadsAreKeptOnceAndReadTwice) {
   const Graph graph = MakeModel({.tied = true});
   const StepCount step = Count(graph, {.batch = 5});
-  EXPECT_EQ(Bytes(At(graph, step, "embed").kept), 320 * 64 * 2);
-  EXPECT_EQ(Bytes(At(graph, step, "lm_head").kept), 0);
+  EXPECT_EQ(Bytes(At(graph, step, "embed").stored), 320 * 64 * 2);
+  EXPECT_EQ(Bytes(At(graph, step, "lm_head").stored), 0);
   EXPECT_EQ(Bytes(At(graph, step, "lm_head").weights), 320 * 64 * 2);
   EXPECT_EQ(At(graph, step, "embed").rows_read.value(), 5 * 64 * 2);
 }
@@ -154,7 +174,7 @@ TEST(Shards, DivideOrReplicateKeysAndValues) {
       << "one head of two, held four times";
   EXPECT_EQ(Flops(At(graph, eight, "layers.0.attn")), Flops(At(graph, one, "layers.0.attn")));
   // q and o in eighths, k and v in halves.
-  EXPECT_EQ(Bytes(At(graph, eight, "layers.0.attn").kept), 2 * (64 * 128 * 2 / 8 + 64 * 32 * 2 / 2));
+  EXPECT_EQ(Bytes(At(graph, eight, "layers.0.attn").stored), 2 * (64 * 128 * 2 / 8 + 64 * 32 * 2 / 2));
 }
 
 TEST(Shards, RefusalsNameThePad) {
@@ -176,13 +196,13 @@ TEST(Experts, AreTheLeastUnlessDeclaredOtherwise) {
   const int64_t shared = 3 * 64 * 48;
   const StepCount same = Count(graph, {.batch = 3});
   const StepCount spread = Count(graph, {.batch = 3, .routing = Routing::kSpread});
-  const NodeCount& least = At(graph, same, "layers.0.moe");
-  const NodeCount& most = At(graph, spread, "layers.0.moe");
+  const NodeCount least = At(graph, same, "layers.0.moe");
+  const NodeCount most = At(graph, spread, "layers.0.moe");
   EXPECT_EQ(Flops(least), 2 * 3 * (4 * expert + router + shared));
   EXPECT_EQ(Flops(most), Flops(least));
   EXPECT_EQ(Bytes(least.weights), 2 * (4 * expert + router + shared));
   EXPECT_EQ(Bytes(most.weights), 2 * (12 * expert + router + shared));
-  EXPECT_EQ(Bytes(least.kept), 2 * (16 * expert + router + shared));
+  EXPECT_EQ(Bytes(least.stored), 2 * (16 * expert + router + shared));
   EXPECT_THAT(least.note, HasSubstr("same experts"));
   const StepCount full = Count(graph, {.batch = 9, .routing = Routing::kSpread});
   EXPECT_EQ(Bytes(At(graph, full, "layers.0.moe").weights), 2 * (16 * expert + router + shared))
@@ -218,7 +238,7 @@ TEST(LatentAttention, IsAbsorbedInDecodeAndExpandedInPrefill) {
   const int64_t up = 24 * 4 * (16 + 8) + 32 * 4 * (16 + 16);  // q_nope, q_rope, k_b, v_b
   const int64_t out = 4 * 16 * 64;
   const StepCount decode = Count(graph, {.batch = 3, .context = 10});
-  const NodeCount& step = At(graph, decode, "layers.0.attn");
+  const NodeCount step = At(graph, decode, "layers.0.attn");
   EXPECT_EQ(Flops(step), 2 * 3 * (down + up + out + 11 * 4 * (32 + 8 + 32)));
   EXPECT_EQ(Bytes(step.cache_read), 3 * 10 * (32 + 8) * 2);
   EXPECT_THAT(step.note, HasSubstr("absorbed"));
