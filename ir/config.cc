@@ -4,6 +4,7 @@
 // contradicts (CheckRuntime)? Is there a key, or another model_type, for each softmax
 // scale (ChooseCarrier)? What does each key have to say, and does the source's spelling
 // say it already (Writer)?
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <set>
@@ -81,14 +82,12 @@ absl::Status CheckHead(const Layout& layout, const Graph& graph, const Node& nod
     return CannotSay(node, absl::StrCat("this family derives head_dim as ", d_model, " / ", heads, ", the twin has ",
                                         head_dim));
   }
-  for (absl::string_view slot : {"q_norm", "k_norm"}) {
-    if (!node.Has(slot)) continue;
-    const ParamAxis& axis = graph.param(node, slot).type.Get("head_dim");
-    if (!axis.padded()) continue;
-    return CannotSay(node, absl::StrCat(slot, " takes its mean over ", axis.logical, " of ", axis.size,
-                                        " places, a plain runtime over all"));
-  }
-  return absl::OkStatus();
+  if (!node.Has("q_norm")) return absl::OkStatus();
+  const int64_t stated = node.attrs->attention().qk_norm_dim();
+  const int64_t mean_over = stated != 0 ? stated : q.Get("head_dim").logical;
+  if (mean_over == head_dim) return absl::OkStatus();
+  return CannotSay(node, absl::StrCat("q and k norms take their mean over ", mean_over, " of ", head_dim,
+                                      " places, a plain runtime over all"));
 }
 
 absl::Status CheckRope(const Layout& layout, const Graph& graph, const Node& node,
@@ -325,7 +324,8 @@ std::string DTypeOf(const Graph& graph) {
 
 class Writer {
  public:
-  Writer(const Graph& graph, JsonValue config, Scopes& scopes) : graph_(graph), config_(std::move(config)), scopes_(scopes) {}
+  Writer(const Graph& graph, const JsonValue& config, Scopes& scopes)
+      : graph_(graph), source_(config), config_(config), scopes_(scopes) {}
 
   absl::Status Write(const std::vector<ConfigBinding>& bindings);
   absl::Status WriteTies(const std::vector<Tie>& ties);
@@ -342,7 +342,18 @@ class Writer {
     return value == nullptr || value->is_null() ? nullptr : value;
   }
 
+  // Whether the value that a runtime takes for an absent key is still what it was for the source.
+  bool StillImplied(const ConfigBinding& binding) const {
+    for (const std::string& key : binding.implied_from) {
+      const JsonValue* before = source_.FindPath(key);
+      const JsonValue* now = config_.FindPath(key);
+      if ((before == nullptr) != (now == nullptr) || (now != nullptr && before->Text(0) != now->Text(0))) return false;
+    }
+    return true;
+  }
+
   const Graph& graph_;
+  const JsonValue& source_;
   JsonValue config_;
   Scopes& scopes_;
   std::map<std::string, std::string> said_;  // key -> what this run made it say
@@ -393,7 +404,7 @@ absl::Status Writer::WriteFact(const std::vector<const ConfigBinding*>& bindings
     }
     if (binding->implied) {
       known = true;
-      implied = implied || saying.said_by(JsonValue::Real(*binding->implied));
+      implied = implied || (StillImplied(*binding) && saying.said_by(JsonValue::Real(*binding->implied)));
     }
     if (!binding->only_if_present && addable == nullptr) addable = binding;
   }
@@ -420,6 +431,9 @@ absl::Status Writer::Write(const std::vector<ConfigBinding>& bindings) {
     if (group.empty()) order.push_back(&binding);
     group.push_back(&binding);
   }
+  // What other keys imply is judged once they are written.
+  std::stable_partition(order.begin(), order.end(),
+                        [](const ConfigBinding* binding) { return binding->implied_from.empty(); });
   for (const ConfigBinding* first : order) {
     TWIN_ASSIGN_OR_RETURN(const std::optional<Saying> saying, Agree(*first));
     if (!saying) continue;

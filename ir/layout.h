@@ -85,6 +85,9 @@ struct ConfigBinding {
   // 10000). With it an absent key stays absent as long as the graph agrees. A fact that departs from
   // it is written to the first of its bindings that may be added, and refused (TF1602) if none may.
   std::optional<double> implied;
+  // Keys that `implied` was computed from (head_dim: hidden_size, num_attention_heads): it holds only
+  // while they say what they said in the source.
+  std::vector<std::string> implied_from;
 };
 
 // Another model_type that computes the same function and can say more: granite says the softmax scale.

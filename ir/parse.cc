@@ -383,7 +383,7 @@ absl::Status GraphParser::ReadParam() {
   absl::StatusOr<WeightPtr> weight = ParseWeight(program);
   if (!weight.ok()) {
     const std::optional<Diagnostic> inner = DiagnosticOf(weight.status());
-    return Fail(begin, inner ? absl::StrCat("program ", inner->place, ": ", inner->message)
+    return Fail(begin, inner ? absl::StrCat(inner->place, ": ", inner->message)
                              : std::string(weight.status().message()));
   }
   entry.param.program = *std::move(weight);

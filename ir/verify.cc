@@ -82,8 +82,7 @@ absl::Status VerifyParam(const Param& param, const SlotInfo& slot) {
 
 // ---- nodes
 
-// One axis name, one size and one logical size within a node. The exception: the mean of a q or k
-// norm may run over the whole padded head, where a plain runtime is to compute it.
+// One axis name, one size and one logical size within a node.
 absl::Status VerifyAxes(const Graph& graph, const Node& node) {
   struct Seen {
     absl::string_view name;
@@ -92,12 +91,11 @@ absl::Status VerifyAxes(const Graph& graph, const Node& node) {
   };
   std::vector<Seen> seen;
   for (const auto& [slot, role] : node.params) {
-    const bool norm = slot == "q_norm" || slot == "k_norm";
     for (const ParamAxis& axis : graph.FindParam(role)->type.axes) {
       auto at = std::find_if(seen.begin(), seen.end(), [&](const Seen& s) { return s.name == axis.name; });
       if (at == seen.end()) {
         seen.push_back({axis.name, axis.size, axis.logical, role});
-      } else if (at->size != axis.size || (at->logical != axis.logical && !(norm && !axis.padded()))) {
+      } else if (at->size != axis.size || at->logical != axis.logical) {
         return Fault(role, absl::StrCat("axis ", axis.name, " is ", axis.size, "~", axis.logical, " here and ",
                                         at->size, "~", at->logical, " in ", at->role));
       }

@@ -64,7 +64,11 @@ absl::Status VerifyAttention(const Graph& graph, const Node& node) {
   if (node.Has("q_norm") != attrs.has_qk_norm_eps() || !NotNegative(attrs.qk_norm_eps())) {
     return Fault(node, "qk_norm_eps stands where q_norm and k_norm do, and is not negative");
   }
-  return VerifyRope(node, attrs.rope(), k.Get("head_dim").size);
+  const int64_t head_dim = k.Get("head_dim").size;
+  if (attrs.qk_norm_dim() < 0 || attrs.qk_norm_dim() > head_dim) {
+    return Fault(node, absl::StrCat("qk_norm_dim ", attrs.qk_norm_dim(), " of a head of ", head_dim));
+  }
+  return VerifyRope(node, attrs.rope(), head_dim);
 }
 
 absl::Status VerifyLatentAttention(const Graph& graph, const Node& node) {

@@ -103,6 +103,28 @@ TEST(ConfigTest, NativePaddingIsRefused) {
   EXPECT_THAT(Written(layout, graph, true), HasSubstr("this family derives head_dim as 64 / 4, the twin has 32"));
 }
 
+TEST(ConfigTest, WhatOtherKeysImplyHoldsWhileTheyStand) {
+  Layout layout = LlamaLayout();
+  for (ConfigBinding& binding : layout.bindings) {
+    if (binding.key == "head_dim") binding.implied_from = {"hidden_size", "num_attention_heads"};
+  }
+  Graph graph = TinyLlama(true);
+  EXPECT_EQ(ConfigFromGraph(layout, graph, Config(true))->Find("head_dim"), nullptr);
+  // Six heads of 16: hidden_size / heads would be 10.
+  Rewriter rewriter(graph, "1 pad_heads");
+  for (const char* slot : {"q", "o"}) {
+    const std::string role = std::string("layers.0.attn.") + slot;
+    const Param& param = *graph.FindParam(role);
+    ParamType type = param.type;
+    const int axis = type.Find("heads");
+    WeightPtr program = Pad(param.program, axis, 2);
+    type.axes[axis].size = 6;
+    rewriter.SetParam(role, std::move(type), std::move(program));
+  }
+  ASSERT_TRUE(Verify(graph).ok()) << Verify(graph);
+  EXPECT_EQ(ConfigFromGraph(layout, graph, Config(true))->Find("head_dim")->as_integer(), 16);
+}
+
 TEST(ConfigTest, PartialRotaryIsAFactor) {
   Layout layout = LlamaLayout();
   layout.partial_rotary_is_key = true;
