@@ -24,18 +24,16 @@
 namespace twinforge {
 namespace {
 
-double LargestFinite(DType dtype) {
-  if (dtype == DType::kF16) return 65504;
-  if (dtype == DType::kF64) return std::numeric_limits<double>::max();
-  if (dtype == DType::kBF16) return std::ldexp(255, 120);
-  return std::numeric_limits<float>::max();
+// Values of at least this magnitude become infinite: half a unit past the largest finite one.
+double OverflowsFrom(DType dtype) {
+  if (dtype == DType::kF16) return 65520;
+  if (dtype == DType::kBF16) return std::ldexp(511, 119);
+  if (dtype == DType::kF32) return std::ldexp(33554431, 103);
+  return std::numeric_limits<double>::infinity();
 }
 
-// Below this a value rounds to a finite one: half a unit past the largest.
-double OverflowsFrom(DType dtype) {
-  const int bits = dtype == DType::kF16 ? 11 : dtype == DType::kBF16 ? 8 : dtype == DType::kF32 ? 24 : 53;
-  return LargestFinite(dtype) * (1 + std::ldexp(1, -bits - 1));
-}
+// bf16 and f32 have one range of exponents, so that no weight of the one is out of the other's reach.
+int Range(DType dtype) { return dtype == DType::kF16 ? 0 : dtype == DType::kF64 ? 2 : 1; }
 
 bool IsStorageFloat(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
@@ -64,7 +62,7 @@ class CastWeightsTransform : public Transform {
 
   std::map<std::string, WeightPtr> Wants(const Graph& graph, const Site& site) const override {
     const Param& param = *graph.FindParam(site.path);
-    if (LargestFinite(param.type.dtype) < OverflowsFrom(to_)) return {};
+    if (Range(param.type.dtype) <= Range(to_)) return {};
     std::vector<int64_t> axes;
     for (int64_t axis = 0; axis < param.program->rank(); ++axis) axes.push_back(axis);
     return {{"absmax", Stat(StatKind::kAbsMax, param.program, axes)}};
