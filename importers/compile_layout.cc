@@ -1,5 +1,6 @@
 #include "importers/compile_layout.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -209,6 +210,11 @@ class Binder {
     if (dim.absent().empty()) return;
     const absl::StatusOr<int64_t> absent = Evaluate(dim.absent(), plan_.dims, config_.place());
     if (absent.ok()) binding.implied = static_cast<double>(*absent);
+    const std::vector<std::string> words = absl::StrSplit(dim.absent(), ' ');
+    for (const DimSpec& other : family_.dim()) {
+      if (other.key().empty() || std::find(words.begin(), words.end(), other.name()) == words.end()) continue;
+      binding.implied_from.push_back(KeyInUse(config_, other.key()));
+    }
   }
   void BindRope(const RopeSpec& rope) {
     Add(Fact::kRopeTheta, ThetaKey(config_)).implied = rope.theta();

@@ -33,7 +33,7 @@ std::string Difference(const Model& model) {
   return config->Text() == model.config.Text() ? "" : absl::StrCat("config.json differs: ", config->Text());
 }
 
-int Run(int count, char** paths) {
+int ReopenAll(int count, char** paths) {
   int failures = 0;
   for (int i = 0; i < count; ++i) {
     const absl::StatusOr<Model> model = OpenModel(paths[i]);
@@ -49,4 +49,4 @@ int Run(int count, char** paths) {
 }  // namespace
 }  // namespace twinforge
 
-int main(int argc, char** argv) { return twinforge::Run(argc - 1, argv + 1); }
+int main(int argc, char** argv) { return twinforge::ReopenAll(argc - 1, argv + 1); }

@@ -1,0 +1,118 @@
+// LoRA adapters find their roles through the layout, fused tensors cut as they are stored.
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/diagnostic.h"
+#include "importers/adapter.h"
+#include "importers/importer.h"
+#include "tests/importers/checkpoint_files.h"
+#include "tests/importers/small_checkpoints.h"
+#include "weights/build.h"
+
+namespace twinforge {
+namespace {
+
+constexpr char kConfig[] = R"({"peft_type": "LORA", "r": 3, "lora_alpha": 6, "bias": "none"})";
+
+class Adapters : public ::testing::Test {
+ protected:
+  absl::StatusOr<Adapter> Load(const std::string& small, const std::map<std::string, std::pair<Shape, Shape>>& modules,
+                               const std::string& config = kConfig) {
+    absl::StatusOr<Model> model = ModelFromConfigText(SmallConfigOf(small), small);
+    EXPECT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    Tensors tensors;
+    for (const auto& [module, shapes] : modules) {
+      tensors["base_model.model." + module + ".lora_A.weight"] = {DType::kF32, shapes.first, ""};
+      tensors["base_model.model." + module + ".lora_B.weight"] = {DType::kF32, shapes.second, ""};
+    }
+    folder_.Write("adapter_config.json", config);
+    folder_.Write("adapter_model.safetensors", SafetensorsFile(tensors));
+    return LoadAdapter(folder_.path(), model_);
+  }
+  int CodeOf(const absl::Status& status) {
+    const std::optional<Diagnostic> diagnostic = DiagnosticOf(status);
+    return diagnostic ? diagnostic->code : 0;
+  }
+  WeightPtr Of(const std::string& tensor, Shape shape) {
+    return Source("adapter/base_model.model." + tensor, DType::kF32, std::move(shape));
+  }
+  Model model_;
+  TempFolder folder_;
+};
+
+TEST_F(Adapters, APlainModuleIsOneRole) {
+  const auto adapter = Load("llama", {{"model.layers.1.self_attn.q_proj", {{3, 12}, {60, 3}}}});
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  ASSERT_EQ(adapter->size(), 1u);
+  const AdapterPair& pair = adapter->at("layers.1.attn.q");
+  EXPECT_EQ(pair.factor, 2) << "6 / 3";
+  EXPECT_EQ(pair.a, Of("model.layers.1.self_attn.q_proj.lora_A.weight", {3, 12}));
+  EXPECT_EQ(pair.b, Of("model.layers.1.self_attn.q_proj.lora_B.weight", {60, 3}));
+}
+
+TEST_F(Adapters, TheModelReadsItsTensors) {
+  ASSERT_TRUE(Load("llama", {{"model.layers.1.self_attn.q_proj", {{3, 12}, {60, 3}}}}).ok());
+  const std::string name = "adapter/base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight";
+  const SourceTensor* source = nullptr;
+  for (const SourceTensor& one : model_.sources) {
+    if (one.name == name) source = &one;
+  }
+  ASSERT_NE(source, nullptr);
+  float out[3] = {};
+  const absl::Status read = model_.reader->ReadElements(*source->source, 33, 3, reinterpret_cast<std::byte*>(out));
+  EXPECT_TRUE(read.ok()) << read;
+  EXPECT_EQ(model_.files.back().name, "adapter/adapter_model.safetensors");
+}
+
+TEST_F(Adapters, AFusedTensorIsCutAsItIsStored) {
+  const auto adapter = Load("phi3", {{"model.layers.0.self_attn.qkv_proj", {{3, 12}, {80, 3}}}});
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const WeightPtr b = Of("model.layers.0.self_attn.qkv_proj.lora_B.weight", {80, 3});
+  EXPECT_EQ(adapter->at("layers.0.attn.q").b, Slice(b, 0, 0, 48));   // 6 heads of 8
+  EXPECT_EQ(adapter->at("layers.0.attn.k").b, Slice(b, 0, 48, 16));  // 2 heads of 8
+  EXPECT_EQ(adapter->at("layers.0.attn.v").b, Slice(b, 0, 64, 16));
+  EXPECT_EQ(adapter->at("layers.0.attn.q").a, adapter->at("layers.0.attn.v").a);
+}
+
+TEST_F(Adapters, AKernelStoredInOutIsCutByItsColumns) {
+  const auto adapter = Load("gpt2", {{"transformer.h.0.attn.c_attn", {{3, 12}, {36, 3}}}});
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const WeightPtr b = Of("transformer.h.0.attn.c_attn.lora_B.weight", {36, 3});
+  EXPECT_EQ(adapter->at("layers.0.attn.k").b, Slice(b, 0, 12, 12));
+}
+
+TEST_F(Adapters, LatentHeadsAreCutWithinEachHead) {
+  const auto adapter = Load("deepseek_v3", {{"model.layers.0.self_attn.kv_b_proj", {{3, 9}, {66, 3}}}});
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const WeightPtr b = Of("model.layers.0.self_attn.kv_b_proj.lora_B.weight", {66, 3});
+  const WeightPtr heads = Reshape(b, {6, 11, 3});
+  EXPECT_EQ(adapter->at("layers.0.attn.v_b").b, Reshape(Slice(heads, 1, 5, 6), {36, 3}));
+}
+
+TEST_F(Adapters, TheStabilisedFactorDividesByTheRoot) {
+  const auto adapter = Load("llama", {{"model.layers.1.self_attn.q_proj", {{3, 12}, {60, 3}}}},
+                            R"({"peft_type": "LORA", "r": 3, "lora_alpha": 6, "use_rslora": true})");
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  EXPECT_DOUBLE_EQ(adapter->at("layers.1.attn.q").factor, 6 / std::sqrt(3.0));
+}
+
+TEST_F(Adapters, WhatTheSumDoesNotCoverIsRefused) {
+  const std::pair<Shape, Shape> fits = {{3, 12}, {60, 3}};
+  const std::string q = "model.layers.1.self_attn.q_proj";
+  EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"peft_type": "LORA", "lora_alpha": 6, "use_dora": true})").status()), 1421);
+  EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"peft_type": "IA3", "lora_alpha": 6})").status()), 1421);
+  EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"lora_alpha": 6, "alpha_pattern": {"q_proj": 2}})").status()), 1421);
+  EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"lora_alpha": 6, "modules_to_save": ["lm_head"]})").status()), 1421);
+  EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"peft_type": "LORA"})").status()), 1405) << "no lora_alpha";
+  EXPECT_EQ(CodeOf(Load("llama", {{"model.layers.9.self_attn.q_proj", fits}}).status()), 1422);
+  EXPECT_EQ(CodeOf(Load("llama", {{q, {{3, 13}, {60, 3}}}}).status()), 1423);
+  EXPECT_EQ(CodeOf(Load("llama", {{q, {{3, 12}, {60, 4}}}}).status()), 1423);
+  EXPECT_EQ(CodeOf(Load("mixtral", {{"model.layers.0.block_sparse_moe.experts.1.w1", {{3, 12}, {14, 3}}}}).status()), 1422);
+  EXPECT_EQ(CodeOf(LoadAdapter(folder_ / "nowhere", model_).status()), 1420);
+}
+
+}  // namespace
+}  // namespace twinforge
