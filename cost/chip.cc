@@ -20,16 +20,16 @@ absl::Span<const EmbeddedFile> Embedded_chips();
 namespace {
 
 // A number in base units; 0 where it is missing. Lint reports unknown units.
-double Base(const Number& number) { return number.value() * UnitScale(number.unit()).value_or(0); }
+double Base(const Chip::Number& number) { return number.value() * UnitScale(number.unit()).value_or(0); }
 
-int64_t Whole(const Number& number) { return static_cast<int64_t>(Base(number)); }
+int64_t Whole(const Chip::Number& number) { return static_cast<int64_t>(Base(number)); }
 
 // Dense rates by the chip file's dtype names, which reach beyond weights/dtype.h (int4, tf32).
 using Rates = std::map<std::string, FlopsPerSecond>;
 
 Rates DenseRates(const Chip& chip) {
   Rates rates;
-  for (const Peak& peak : chip.peak()) {
+  for (const Chip::Peak& peak : chip.peak()) {
     if (!peak.sparse24()) rates[peak.dtype()] = FlopsPerSecond(Base(peak.rate()));
   }
   return rates;
@@ -37,18 +37,18 @@ Rates DenseRates(const Chip& chip) {
 
 bool CanMeet(const Chip& chip, const std::string& left, const std::string& right) {
   if (left == right) return true;
-  const auto has = [](const Mix& mix, const std::string& dtype) {
+  const auto has = [](const Chip::Mix& mix, const std::string& dtype) {
     return std::find(mix.dtype().begin(), mix.dtype().end(), dtype) != mix.dtype().end();
   };
   return std::any_of(chip.mix().begin(), chip.mix().end(),
-                     [&](const Mix& mix) { return has(mix, left) && has(mix, right); });
+                     [&](const Chip::Mix& mix) { return has(mix, left) && has(mix, right); });
 }
 
 // `dtype` itself where the unit multiplies it, and everything that it may be converted to.
 std::vector<std::string> Forms(const Chip& chip, const Rates& rates, const std::string& dtype) {
   std::vector<std::string> forms;
   if (rates.count(dtype) > 0) forms.push_back(dtype);
-  for (const Conversion& conversion : chip.conversion()) {
+  for (const Chip::Conversion& conversion : chip.conversion()) {
     if (conversion.dtype() == dtype) forms.push_back(conversion.as());
   }
   return forms;

@@ -17,20 +17,21 @@ using google::protobuf::Message;
 
 constexpr double kTolerance = 0.03;  // between a published peak and the one that units and clock make
 
-void LintNumber(absl::string_view where, const Number& number, std::vector<std::string>& findings) {
+void LintNumber(absl::string_view where, const Chip::Number& number, std::vector<std::string>& findings) {
   if (!(number.value() > 0)) findings.push_back(absl::StrCat(where, ": not a positive number"));
   if (!UnitScale(number.unit())) findings.push_back(absl::StrCat(where, ": unknown unit ", number.unit()));
   if (number.source().empty()) findings.push_back(absl::StrCat(where, ": no source"));
-  if (number.confidence() == CONFIDENCE_UNSET) findings.push_back(absl::StrCat(where, ": no confidence"));
-  for (const Rival& rival : number.rival()) {
+  if (number.confidence() == Chip::CONFIDENCE_UNSET)
+    findings.push_back(absl::StrCat(where, ": no confidence"));
+  for (const Chip::Rival& rival : number.rival()) {
     if (rival.source().empty()) findings.push_back(absl::StrCat(where, ": a rival without source"));
   }
 }
 
 // Every Number below `message`, whatever field holds it: a field that is added later can't escape the lint.
 void LintNumbers(const std::string& where, const Message& message, std::vector<std::string>& findings) {
-  if (message.GetDescriptor() == Number::descriptor()) {
-    LintNumber(where, static_cast<const Number&>(message), findings);
+  if (message.GetDescriptor() == Chip::Number::descriptor()) {
+    LintNumber(where, static_cast<const Chip::Number&>(message), findings);
     return;
   }
   std::vector<const FieldDescriptor*> fields;
@@ -55,7 +56,7 @@ void LintPeak(const Chip& chip, std::vector<std::string>& findings) {
   const double edge = chip.matrix_edge().value();
   const double made =
       chip.matrix_units().value() * edge * edge * 2 * chip.clock().value() * *UnitScale("MHz") / 1e12;
-  for (const Peak& peak : chip.peak()) {
+  for (const Chip::Peak& peak : chip.peak()) {
     if (peak.dtype() != "bf16" || peak.sparse24()) continue;
     const double published = peak.rate().value();
     if (std::abs(made - published) <= kTolerance * published) continue;
@@ -66,11 +67,11 @@ void LintPeak(const Chip& chip, std::vector<std::string>& findings) {
 
 void LintTypes(const Chip& chip, std::vector<std::string>& findings) {
   std::vector<std::string> native;
-  for (const Peak& peak : chip.peak()) native.push_back(peak.dtype());
+  for (const Chip::Peak& peak : chip.peak()) native.push_back(peak.dtype());
   const auto is_native = [&](const std::string& dtype) {
     return std::find(native.begin(), native.end(), dtype) != native.end();
   };
-  for (const Conversion& conversion : chip.conversion()) {
+  for (const Chip::Conversion& conversion : chip.conversion()) {
     if (conversion.source().empty())
       findings.push_back(absl::StrCat(chip.id(), ": conversion without source"));
     if (!is_native(conversion.as())) {
@@ -78,7 +79,7 @@ void LintTypes(const Chip& chip, std::vector<std::string>& findings) {
                                       conversion.as(), ", which has no peak"));
     }
   }
-  for (const Mix& mix : chip.mix()) {
+  for (const Chip::Mix& mix : chip.mix()) {
     if (mix.source().empty()) findings.push_back(absl::StrCat(chip.id(), ": mix without source"));
     for (const std::string& dtype : mix.dtype()) {
       if (!is_native(dtype))

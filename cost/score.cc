@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -311,9 +312,11 @@ void FillLadder(std::vector<Times> times, Score& score) {
   }
 }
 
-// The smallest power of two of shards at which the step fits; 0 where none up to 4,096 does.
+// The smallest power of two of shards, above the workload's own, at which the step fits; 0 where none up to
+// 4,096 does.
 int64_t ShardsThatFit(const ChipFacts& chip, const Graph& graph, Workload workload) {
-  for (workload.shards = 1; workload.shards <= 4096; workload.shards *= 2) {
+  workload.shards = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(workload.shards) + 1));
+  for (; workload.shards <= 4096; workload.shards *= 2) {
     const absl::StatusOr<StepCount> step = CountStep(graph, workload);
     if (!step.ok()) continue;
     const Residents residents = ResidentsOf(chip, *step);

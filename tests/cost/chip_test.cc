@@ -62,7 +62,7 @@ TEST(Chips, WordsAreMissingNumbersNotZeros) {
 }
 
 TEST(Chips, KeepRivalsBesideTheValueUsed) {
-  const Number bandwidth = Parsed("v5p").hbm_bandwidth();
+  const Chip::Number bandwidth = Parsed("v5p").hbm_bandwidth();
   EXPECT_EQ(bandwidth.value(), 2765);
   ASSERT_EQ(bandwidth.rival_size(), 2);
   EXPECT_EQ(bandwidth.rival(0).value(), 2800);
