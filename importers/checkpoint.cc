@@ -127,6 +127,10 @@ absl::Status CheckAgainstIndex(const std::vector<StoredTensor>& tensors, const C
   while (i < tensors.size() || k < indexed.size()) {
     const bool in_files = i < tensors.size() && (k == indexed.size() || tensors[i].name <= indexed[k].name);
     const bool in_index = k < indexed.size() && (i == tensors.size() || indexed[k].name <= tensors[i].name);
+    if (in_files && in_index && tensors[i].file == indexed[k].file) {
+      ++i, ++k;
+      continue;
+    }
     const std::string quoted = JsonQuoted(in_files ? tensors[i].name : indexed[k].name, kQuoteLimit);
     if (!in_index) {
       return Error(1305, place,
@@ -137,12 +141,9 @@ absl::Status CheckAgainstIndex(const std::vector<StoredTensor>& tensors, const C
           1304, place,
           absl::StrCat("says that ", file(indexed[k].file), " has tensor ", quoted, ", and no shard has it"));
     }
-    if (tensors[i].file != indexed[k].file) {
-      return Error(1304, place,
-                   absl::StrCat("says that ", file(indexed[k].file), " has tensor ", quoted, ", but ",
-                                file(tensors[i].file), " has it"));
-    }
-    ++i, ++k;
+    return Error(1304, place,
+                 absl::StrCat("says that ", file(indexed[k].file), " has tensor ", quoted, ", but ",
+                              file(tensors[i].file), " has it"));
   }
   return absl::OkStatus();
 }
