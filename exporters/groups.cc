@@ -9,8 +9,8 @@ namespace {
 
 class Cutter {
  public:
-  Cutter(int32_t file, int64_t tile_bytes, std::vector<Group>& out)
-      : file_(file), tile_bytes_(tile_bytes), out_(out) {}
+  Cutter(int32_t file, int64_t share, int64_t tile_bytes, std::vector<Group>& out)
+      : file_(file), share_(share), tile_bytes_(tile_bytes), out_(out) {}
 
   void Header(int64_t bytes) {
     out_.push_back({.file = file_, .place = place_++, .bytes = bytes});
@@ -19,13 +19,18 @@ class Cutter {
 
   void Tensor(int32_t index, const OutputTensor& tensor, const Tiling& tiling) {
     if (tensor.bytes == 0 || tiling.tiles <= 1) {
-      if (open_ && out_.back().bytes + tensor.bytes > tile_bytes_) open_ = false;
+      int64_t extra = tiling.cost - tensor.bytes;
+      if (open_) {
+        int64_t joined = out_.back().bytes + tensor.bytes;
+        if (joined > tile_bytes_ || joined + std::max(extra, out_.back().extra) > share_) open_ = false;
+      }
       // Files in an order of their own (a source's, on the way home) may place a wide type after an odd
       // number of bytes; readers write elements aligned, so it gets a buffer of its own.
       if (open_ && out_.back().bytes % ElementBytes(tensor.program->dtype()) != 0) open_ = false;
       if (!open_) Begin(index, 0);
       Group& group = out_.back();
       group.bytes += tensor.bytes;
+      group.extra = std::max(group.extra, extra);
       group.last = index + 1;
       group.last_tile = tiling.tiles;
       offset_ += tensor.bytes;
@@ -37,6 +42,7 @@ class Cutter {
       Begin(index, tile);
       Group& group = out_.back();
       group.bytes = *FileBytes(tensor.program->dtype(), ElementCount(box.size));
+      group.extra = tiling.cost - group.bytes;
       group.last = index + 1;
       group.last_tile = tile + 1;
       offset_ += group.bytes;
@@ -52,6 +58,7 @@ class Cutter {
   }
 
   int32_t file_;
+  int64_t share_;
   int64_t tile_bytes_;
   std::vector<Group>& out_;
   int32_t place_ = 0;
@@ -66,7 +73,7 @@ Groups CutFiles(const std::vector<OutputFile>& files, int64_t share, int64_t til
   result.tilings.resize(files.size());
   for (size_t f = 0; f < files.size(); ++f) {
     const OutputFile& file = files[f];
-    Cutter cutter(static_cast<int32_t>(f), tile_bytes, result.groups);
+    Cutter cutter(static_cast<int32_t>(f), share, tile_bytes, result.groups);
     cutter.Header(static_cast<int64_t>(file.header.size()));
     for (size_t t = 0; t < file.tensors.size(); ++t) {
       Tiling tiling = Cut(file.tensors[t].program, share, tile_bytes);

@@ -19,6 +19,7 @@ struct Group {
   int32_t last = 0;
   int64_t first_tile = 0;  // with one tensor: tiles [first_tile, last_tile) of it; with several, all of each
   int64_t last_tile = 0;
+  int64_t extra = 0;       // memory beside its bytes while it is made: scratch, elements before packing
 };
 
 struct Groups {
@@ -26,7 +27,8 @@ struct Groups {
   std::vector<std::vector<Tiling>> tilings;   // by file and tensor
 };
 
-// Groups of at most `tile_bytes`, but where one tile is more.
+// Groups of at most `tile_bytes`, but where one tile is more; bytes and extra of each fit `share`, unless a
+// tensor can't be cut so small.
 Groups CutFiles(const std::vector<OutputFile>& files, int64_t share, int64_t tile_bytes);
 
 }  // namespace twinforge

@@ -17,6 +17,8 @@ namespace {
 // against the system's count): code and libraries; and per tensor its header entry, programs, graph and row.
 constexpr int64_t kFixedBytes = int64_t{44} << 20;
 constexpr int64_t kBytesPerTensor = 6 << 10;
+// Below this a worker would spend its time on calls, and the list of groups would be large itself.
+constexpr int64_t kLeastShare = 1 << 20;
 
 std::string SizeText(int64_t bytes) {
   return bytes >= int64_t{1} << 30 ? absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1 << 30))
@@ -43,6 +45,16 @@ void WarnOfPanels(const ExportOptions& options, ExportPlan& plan) {
       "; a larger --memory or fewer --threads reads faster"));
 }
 
+// The least budget that works, with one thread, to a quarter.
+int64_t LeastMebibytes(const ExportPlan& plan, const ExportOptions& options, int64_t fixed) {
+  int64_t share = kLeastShare;
+  for (const OutputFile& file : plan.files) {
+    for (const OutputTensor& tensor : file.tensors) share = std::max(share, LeastCost(tensor.program));
+  }
+  while (WorkerBytes(plan.files, share, options.seams.tile_bytes, nullptr) > share) share += share / 4;
+  return (fixed + share + (1 << 20) - 1) >> 20;
+}
+
 }  // namespace
 
 int64_t FixedBytes(int64_t tensors) { return kFixedBytes + tensors * kBytesPerTensor; }
@@ -55,7 +67,7 @@ absl::Status PlanMemory(int64_t source_tensors, const ExportOptions& options, Ex
   for (int workers = std::max(1, options.threads); workers >= 1; --workers) {
     plan.workers = workers;
     plan.share = (options.memory - fixed) / workers;
-    if (plan.share <= 0) continue;
+    if (plan.share < kLeastShare) continue;
     int64_t worker_bytes = WorkerBytes(plan.files, plan.share, options.seams.tile_bytes, &hardest);
     if (worker_bytes > plan.share) continue;
     plan.peak_bytes = fixed + workers * worker_bytes;
@@ -66,10 +78,8 @@ absl::Status PlanMemory(int64_t source_tensors, const ExportOptions& options, Ex
     WarnOfPanels(options, plan);
     return absl::OkStatus();
   }
-  int64_t least = fixed + WorkerBytes(plan.files, 1, options.seams.tile_bytes, &hardest);
-  least = (least + (1 << 20) - 1) >> 20;
   return Error(1604, hardest, absl::StrCat("a memory budget of ", SizeText(options.memory), " is too small"),
-               absl::StrCat("--memory ", least, "MiB is the least that works"));
+               absl::StrCat("--memory ", LeastMebibytes(plan, options, fixed), "MiB is the least that works"));
 }
 
 std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sources) {

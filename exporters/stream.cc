@@ -193,9 +193,11 @@ absl::StatusOr<const std::byte*> Stream::Fill(const Group& group, Worker& worker
     }
     if (tensor != worker.last) worker.elements.Drop();
     worker.last = tensor;
-    // Beyond the common size, memory goes back before the next tensor asks for its own.
-    if (worker.data.capacity() > std::max(group.bytes, request_.tile_bytes)) worker.data.Drop();
-    std::byte* room = worker.data.Need(std::max(group.bytes, std::min(request_.tile_bytes, request_.share)));
+    // What an earlier group took goes back before it crowds out what this one needs.
+    if (worker.data.capacity() > group.bytes && worker.data.capacity() + group.extra > request_.share) {
+      worker.data.Drop();
+    }
+    std::byte* room = worker.data.Need(group.bytes);
     if (room == nullptr) return Error(1605, file.name, "the system has no memory left", "lower --memory or --threads");
     if (FoundWritten(group, room)) return room;
     std::byte* at = room;
@@ -324,17 +326,18 @@ absl::StatusOr<StreamResult> StreamFiles(const StreamRequest& request, OutputDir
 int64_t WorkerBytes(const std::vector<OutputFile>& files, int64_t share, int64_t tile_bytes,
                     std::string* hardest) {
   int64_t most = 0;
-  for (const OutputFile& file : files) {
-    for (const OutputTensor& tensor : file.tensors) {
-      int64_t cost = Cut(tensor.program, share, tile_bytes).cost;
-      // A buffer is never smaller than a group, and grows no further than one tile.
-      cost += std::max<int64_t>(0, std::min(tile_bytes, share) - tensor.bytes);
-      if (cost <= most) continue;
-      most = cost;
-      if (hardest != nullptr) *hardest = tensor.name;
-    }
+  int64_t bytes = 0;
+  int64_t extra = 0;
+  for (const Group& group : CutFiles(files, share, tile_bytes).groups) {
+    if (group.place == 0) continue;  // headers are written from where they are
+    bytes = std::max(bytes, group.bytes);
+    extra = std::max(extra, group.extra);
+    if (group.bytes + group.extra <= most) continue;
+    most = group.bytes + group.extra;
+    if (hardest != nullptr) *hardest = files[group.file].tensors[group.first].name;
   }
-  return most;
+  // A buffer is kept from group to group as long as it fits beside what the next needs.
+  return std::max(most, std::min(share, bytes + extra));
 }
 
 }  // namespace twinforge

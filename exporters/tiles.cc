@@ -59,6 +59,21 @@ int64_t LargestRows(const WeightPtr& w, int64_t axis, int64_t granule, int64_t s
   return low * granule;
 }
 
+// Tiles that are looked at for the most costly one; more are sampled evenly.
+constexpr int64_t kTilesLookedAt = 4096;
+
+// Takes and concats make some tiles dearer than others.
+int64_t DearestTile(const WeightPtr& w, const Tiling& tiling) {
+  int64_t cost = 0;
+  int64_t stride = std::max<int64_t>(1, tiling.tiles / kTilesLookedAt);
+  for (int64_t tile = 0; tile < tiling.tiles; tile += stride) {
+    int64_t first;
+    cost = std::max(cost, Cost(w, TileBox(w, tiling, tile, &first)));
+  }
+  return cost;
+}
+
+// With the cost of its first tile.
 Tiling Make(const WeightPtr& w, int64_t axis, int64_t rows) {
   Tiling tiling;
   tiling.axis = axis;
@@ -70,6 +85,36 @@ Tiling Make(const WeightPtr& w, int64_t axis, int64_t rows) {
   for (int64_t i = 0; i < axis; ++i) tiling.tiles *= shape[i];
   tiling.panels = tiling.tiles > 1 && Scattered(w, rows * Inner(shape, axis));
   return tiling;
+}
+
+// Judged by the first tile alone.
+Tiling RoughCut(const WeightPtr& w, int64_t share, int64_t preferred) {
+  const Shape& shape = w->shape();
+  const int64_t count = w->element_count();
+  if (count == 0 || shape.empty()) {
+    Tiling tiling = Make(w, 0, shape.empty() ? 1 : shape[0]);
+    tiling.tiles = count == 0 ? 0 : 1;
+    return tiling;
+  }
+  const int64_t limit = std::max<int64_t>(1, preferred / ElementBytes(w->dtype()));
+  if (count <= limit && Cost(w, WholeBox(shape)) <= share) return Make(w, 0, shape[0]);
+  const int64_t packing = PackingGranule(w->dtype());
+  const bool scattered = Scattered(w, limit);
+  Tiling least;
+  for (int64_t axis = 0; axis < w->rank(); ++axis) {
+    int64_t inner = Inner(shape, axis);
+    // Below an axis whose rows end within a byte nothing can be cut.
+    if (axis > 0 && shape[axis] * inner % packing != 0) break;
+    int64_t granule = std::min(RowGranule(w, axis), shape[axis]);
+    least = Make(w, axis, granule);
+    // A row above the limit is cut further, unless that would cut across what is in one piece in the source.
+    if (axis + 1 < w->rank() && inner > limit && !scattered) continue;
+    // What a transpose scatters is read best in one piece, or in panels as wide as memory allows.
+    int64_t most = Scattered(w, granule * inner) ? count : limit;
+    int64_t rows = LargestRows(w, axis, granule, share, most);
+    if (rows > 0) return Make(w, axis, rows);
+  }
+  return least;
 }
 
 }  // namespace
@@ -111,33 +156,21 @@ bool Scattered(const WeightPtr& w, int64_t elements) {
 }
 
 Tiling Cut(const WeightPtr& w, int64_t share, int64_t preferred) {
-  const Shape& shape = w->shape();
-  const int64_t count = w->element_count();
-  if (count == 0 || shape.empty()) {
-    Tiling tiling = Make(w, 0, shape.empty() ? 1 : shape[0]);
-    tiling.tiles = count == 0 ? 0 : 1;
-    return tiling;
+  Tiling tiling = RoughCut(w, share, preferred);
+  int64_t aim = share;
+  while (tiling.tiles > 1) {
+    tiling.cost = DearestTile(w, tiling);
+    if (tiling.cost <= share) break;
+    // The first tile was cheap: aim lower until the dearest fits, or nothing smaller is left.
+    aim = aim / 4 * 3;
+    Tiling smaller = RoughCut(w, aim, preferred);
+    if (aim == 0 || (smaller.axis == tiling.axis && smaller.rows == tiling.rows && aim < tiling.cost / 64)) break;
+    tiling = smaller;
   }
-  const int64_t limit = std::max<int64_t>(1, preferred / ElementBytes(w->dtype()));
-  if (count <= limit && Cost(w, WholeBox(shape)) <= share) return Make(w, 0, shape[0]);
-  const int64_t packing = PackingGranule(w->dtype());
-  const bool scattered = Scattered(w, limit);
-  Tiling least;
-  for (int64_t axis = 0; axis < w->rank(); ++axis) {
-    int64_t inner = Inner(shape, axis);
-    // Below an axis whose rows end within a byte nothing can be cut.
-    if (axis > 0 && shape[axis] * inner % packing != 0) break;
-    int64_t granule = std::min(RowGranule(w, axis), shape[axis]);
-    least = Make(w, axis, granule);
-    // A row above the limit is cut further, unless that would cut across what is in one piece in the source.
-    if (axis + 1 < w->rank() && inner > limit && !scattered) continue;
-    // What a transpose scatters is read best in one piece, or in panels as wide as memory allows.
-    int64_t most = Scattered(w, granule * inner) ? count : limit;
-    int64_t rows = LargestRows(w, axis, granule, share, most);
-    if (rows > 0) return Make(w, axis, rows);
-  }
-  return least;
+  return tiling;
 }
+
+int64_t LeastCost(const WeightPtr& w) { return RoughCut(w, 1, 1).cost; }
 
 Box TileBox(const WeightPtr& w, const Tiling& tiling, int64_t at, int64_t* first) {
   const Shape& shape = w->shape();

@@ -29,6 +29,9 @@ struct Tiling {
 // leave the cache. If not even one granule fits, `cost` is above `share`.
 Tiling Cut(const WeightPtr& program, int64_t share, int64_t preferred);
 
+// About the least that any cut of the tensor costs.
+int64_t LeastCost(const WeightPtr& program);
+
 // Elements of tile `at` as a box, and its place: the element where it begins.
 Box TileBox(const WeightPtr& program, const Tiling& tiling, int64_t at, int64_t* first);
 

@@ -1,0 +1,149 @@
+// A run that is killed at any call to the system leaves the old state or the new one, and
+// the next run ends with the same bytes as one that was never disturbed.
+//
+// A child process counts its calls through the file system's seam and ends itself, without any
+// clean-up, before, within or after the k-th; for every k of a small forge.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <set>
+
+#include "exporters/exporter.h"
+#include "tests/exporters/fixture.h"
+
+namespace twinforge {
+namespace {
+
+enum class Moment { kBefore, kWithin, kAfter };
+
+// What the child has done, seen by its parent.
+struct Shared {
+  std::atomic<int64_t> calls{0};
+  std::atomic<int64_t> data_bytes{0};  // of large files, in writes that returned
+};
+
+class KillingFiles : public FileSystem {
+ public:
+  KillingFiles(Shared& shared, int64_t victim, Moment moment) : shared_(shared), victim_(victim), moment_(moment) {}
+
+  int Open(const std::string& path, OpenMode mode) override {
+    Before();
+    int fd = FileSystem::Open(path, mode);
+    if (mode == OpenMode::kCreate && path.find(".safetensors") != std::string::npos && path.find("index") == std::string::npos) {
+      data_.insert(fd);
+    }
+    return After(fd);
+  }
+  int64_t Write(int fd, const std::byte* data, int64_t count, int64_t offset) override {
+    Before();
+    if (Struck() && moment_ == Moment::kWithin) {
+      FileSystem::Write(fd, data, count / 2, offset);
+      _exit(9);
+    }
+    int64_t written = FileSystem::Write(fd, data, count, offset);
+    if (data_.count(fd) > 0) shared_.data_bytes += written;
+    return After(written);
+  }
+  int Close(int fd) override {
+    data_.erase(fd);
+    return FileSystem::Close(fd);
+  }
+  int Allocate(int fd, int64_t bytes) override { return Call([&] { return FileSystem::Allocate(fd, bytes); }); }
+  int Truncate(int fd, int64_t bytes) override { return Call([&] { return FileSystem::Truncate(fd, bytes); }); }
+  int Sync(int fd) override { return Call([&] { return FileSystem::Sync(fd); }); }
+  int Lock(int fd) override { return Call([&] { return FileSystem::Lock(fd); }); }
+  int MakeFolder(const std::string& path) override { return Call([&] { return FileSystem::MakeFolder(path); }); }
+  int Rename(const std::string& from, const std::string& to) override {
+    return Call([&] { return FileSystem::Rename(from, to); });
+  }
+  int Remove(const std::string& path) override { return Call([&] { return FileSystem::Remove(path); }); }
+
+ private:
+  bool Struck() const { return shared_.calls == victim_; }
+  void Before() {
+    ++shared_.calls;
+    if (Struck() && moment_ == Moment::kBefore) _exit(9);
+  }
+  template <typename T>
+  T After(T result) {
+    if (Struck()) _exit(9);
+    return result;
+  }
+  template <typename Fn>
+  int Call(Fn fn) {
+    Before();
+    return After(fn());
+  }
+
+  Shared& shared_;
+  int64_t victim_;
+  Moment moment_;
+  std::set<int> data_;
+};
+
+class Kill : public ::testing::TestWithParam<Moment> {};
+
+// Runs the forge in a child. True if it was killed, false if it ended well.
+bool KilledForge(const Model& model, ExportOptions options, const std::string& out, Shared& shared, int64_t victim,
+                 Moment moment) {
+  shared.calls = 0;
+  shared.data_bytes = 0;
+  pid_t child = fork();
+  if (child == 0) {
+    KillingFiles files(shared, victim, moment);
+    options.seams.files = &files;
+    auto plan = PlanExport(model, options);
+    _exit(plan.ok() && Export(model, *plan, SomeProvenance(), options, out, nullptr).ok() ? 0 : 1);
+  }
+  int state = 0;
+  waitpid(child, &state, 0);
+  EXPECT_TRUE(WIFEXITED(state));
+  EXPECT_NE(WEXITSTATUS(state), 1) << "the child failed on its own";
+  return WEXITSTATUS(state) == 9;
+}
+
+TEST_P(Kill, AtEveryCallLeavesOldOrNewAndResumesToTheSameBytes) {
+  Shared& shared = *new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+  Model model = Twin(Rewriting::kNative);
+  ExportOptions options = SmallTiles(Target::kTwin);
+  TempFolder undisturbed;
+  auto whole = Forge(model, options, undisturbed / "out");
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const Tree expected = ReadTree(undisturbed / "out");
+
+  int64_t headers = 0;
+  const ExportPlan plan = *PlanExport(model, options);
+  for (const OutputFile& file : plan.files) headers += static_cast<int64_t>(file.header.size());
+
+  int64_t victim = 1;
+  for (;; ++victim) {
+    SCOPED_TRACE(victim);
+    TempFolder temp;
+    if (!KilledForge(model, options, temp / "out", shared, victim, GetParam())) break;
+    bool published = std::filesystem::exists(temp / "out");
+    if (published) {
+      Tree tree = ReadTree(temp / "out");
+      tree.erase(".journal");
+      ASSERT_TRUE(tree == expected) << "a name that stands is a whole twin";
+      if (!std::filesystem::exists(temp / "out/.journal")) continue;
+    }
+    const int64_t before = shared.data_bytes;
+    auto again = Forge(model, options, temp / "out");
+    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_TRUE(ReadTree(temp / "out") == expected);
+    ASSERT_EQ(List(temp.path()), "out");
+    // At most the group that was being written, or had just been and was not yet noted, is done again;
+    // and headers, which cost nothing to make.
+    EXPECT_LE(again->bytes_written, whole->bytes_written - before + options.seams.tile_bytes + headers);
+  }
+  EXPECT_GT(victim, 60) << "a forge of so few calls tests little";
+}
+
+INSTANTIATE_TEST_SUITE_P(Moments, Kill, ::testing::Values(Moment::kBefore, Moment::kWithin, Moment::kAfter));
+
+}  // namespace
+}  // namespace twinforge
