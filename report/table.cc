@@ -36,7 +36,7 @@ std::string Table::Text() const {
   for (size_t c = 0; rows_.size() > 1 && c < rows_[1].size(); ++c) right[c] = LooksNumeric(rows_[1][c]);
   std::string out;
   for (const auto& row : rows_) {
-    std::string line = "  ";
+    std::string line(2, ' ');
     for (size_t c = 0; c < row.size(); ++c) {
       const std::string blank(widths[c] - Width(row[c]), ' ');
       absl::StrAppend(&line, c == 0 ? "" : "  ", right[c] ? blank : "", row[c], right[c] ? "" : blank);
@@ -49,8 +49,8 @@ std::string Table::Text() const {
 
 std::string Grouped(int64_t value) {
   std::string digits = std::to_string(std::llabs(value));
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(at, ",");
-  return value < 0 ? "-" + digits : digits;
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');
+  return absl::StrCat(value < 0 ? "-" : "", digits);
 }
 
 std::string HumanBytes(int64_t bytes) {
