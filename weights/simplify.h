@@ -17,7 +17,9 @@
 //   take of reshape      below it as a take of blocks, or of the one axis of several that it
 //                        moves; stays where a run cuts a block or 65,536 runs would not do
 //   take of concat       along its axis, selects operands; beside it, goes to each
-//   transpose, reshape   of one another: composed as strided views, undone where they undo
+//   transpose, reshape   of one another: composed as strided views, undone where they undo;
+//                        what permutes parts of one axis becomes a take along it, unless it
+//                        is long and the parts are small
 //   transpose of concat  to each operand; reshape too, where the axis stays apart
 //   concat               flattened; pieces of one operand join again, also below equal
 //                        transposes, reshapes, casts and factors; a constant becomes fill of

@@ -81,6 +81,20 @@ WeightPtr JoinReshapes(const WeightPtr& a, const WeightPtr& b, int64_t axis, int
   return nullptr;
 }
 
+// Two concats along another axis are joined operand by operand, if every pair can be.
+WeightPtr JoinConcats(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t copies) {
+  const int64_t other = a->axis();
+  if (other == axis || other != b->axis() || a->children().size() != b->children().size()) return nullptr;
+  std::vector<WeightPtr> xs;
+  for (size_t i = 0; i < a->children().size(); ++i) {
+    if (a->child(i)->shape()[other] != b->child(i)->shape()[other]) return nullptr;
+    WeightPtr joined = Join(a->child(i), b->child(i), axis, copies);
+    if (joined == nullptr) return nullptr;
+    xs.push_back(std::move(joined));
+  }
+  return SimpleConcat(other, std::move(xs));
+}
+
 // One program for `a` and then `b` along `axis`, in each of `copies` parts of that axis,
 // if both move pieces of one operand alike.
 WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t copies) {
@@ -110,9 +124,10 @@ WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t cop
       if (!IsMapByConstant(a) || a->map_fn() != b->map_fn() || a->child(1) != b->child(1)) return nullptr;
       joined = join_below(axis);
       return joined == nullptr ? nullptr : SimpleMap(a->map_fn(), joined, a->child(1));
+    case WeightKind::kConcat:
+      return JoinConcats(a, b, axis, copies);
     case WeightKind::kSource:
     case WeightKind::kFill:
-    case WeightKind::kConcat:
     case WeightKind::kContract:
     case WeightKind::kStat:
     case WeightKind::kGroup:

@@ -211,7 +211,86 @@ std::optional<Dims> OneDimPerAxis(const View& view) {
   return dims;
 }
 
-WeightPtr Write(const View& view) {
+// ---- permutations within one axis
+
+// A permutation of blocks smaller than this, along an axis longer than that, is left to
+// transpose, which is good at it: a take would read such an axis element by element.
+constexpr int64_t kSmallBlock = 32;
+constexpr int64_t kLongAxis = 4096;
+
+// Where the view passes over the parts of one axis of its base in another order than they
+// lie in, a take of the base puts them in order:
+//
+//   [64] -> [32, 2] -> transposed [2, 32] -> [64]      is take [0:64:2 1:64:2]
+//
+// so that rotary permutations written as transposes meet those written as takes, and what
+// is left to transpose moves axes against each other.
+// Puts the parts of one axis in `dims` in order, and says by which map; nullopt where
+// they are, or where a take would be the worse choice.
+std::optional<IndexMap> PutInOrder(Dims& dims, int64_t extent, int64_t stride) {
+  std::vector<size_t> parts;  // of the axis, in the order of the result
+  int64_t covered = 1;
+  bool ordered = true;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i].stride < stride || dims[i].stride * dims[i].extent > stride * extent) continue;
+    ordered = ordered && (parts.empty() || dims[i].stride < dims[parts.back()].stride);
+    covered *= dims[i].extent;
+    parts.push_back(i);
+  }
+  if (ordered || covered != extent) return std::nullopt;
+  const Dim last = dims[parts.back()];
+  const int64_t block = last.stride == stride ? last.extent * stride : stride;
+  if (block < kSmallBlock && extent > kLongAxis) return std::nullopt;
+  IndexMap map({Run{.start = 0, .step = 1, .count = 1}});
+  int64_t next = stride;
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    map = IndexMap::Tile(map, dims[*part].extent, dims[*part].stride / stride);
+    dims[*part].stride = next;
+    next *= dims[*part].extent;
+  }
+  return map;
+}
+
+// Cuts dims that reach from one axis into the next, where they divide there.
+Dims CutAtAxes(const Dims& dims, const std::vector<int64_t>& strides) {
+  Dims cut;
+  for (Dim dim : dims) {
+    for (int64_t stride : strides) {  // outermost first
+      const bool within = dim.stride < stride && stride < dim.stride * dim.extent;
+      if (!within || stride % dim.stride != 0 || dim.stride * dim.extent % stride != 0) continue;
+      cut.push_back({dim.stride * dim.extent / stride, stride});
+      dim.extent = stride / dim.stride;
+    }
+    cut.push_back(dim);
+  }
+  return cut;
+}
+
+void PutAxesInOrder(View& view) {
+  // Below a concat the operands have been looked at already; below a transpose, which
+  // stands here only where views do not compose, nothing would be gained.
+  const WeightKind kind = view.base->kind();
+  if (kind == WeightKind::kConcat || kind == WeightKind::kTranspose || kind == WeightKind::kReshape) return;
+  const Shape& shape = view.base->shape();
+  const std::vector<int64_t> strides = Strides(shape);
+  View ordered = view;
+  ordered.dims.clear();
+  Dims cut = CutAtAxes(view.dims, strides);
+  std::vector<std::pair<int64_t, IndexMap>> takes;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    std::optional<IndexMap> map = PutInOrder(cut, shape[axis], strides[axis]);
+    if (map.has_value()) takes.push_back({static_cast<int64_t>(axis), *std::move(map)});
+  }
+  if (takes.empty()) return;
+  for (const Dim& dim : cut) AppendDim(ordered.dims, dim);
+  // A result axis that ends within a part would no longer be movable.
+  if (!DimsOfAxes(ordered).has_value()) return;
+  for (auto& [axis, map] : takes) ordered.base = SimpleTake(ordered.base, axis, std::move(map), 0);
+  view = std::move(ordered);
+}
+
+WeightPtr Write(View view) {
+  if (view.dims.size() > 1) PutAxesInOrder(view);
   if (view.dims.size() <= 1) return WriteReshape(view.base, view.shape);
   if (const std::optional<std::vector<int64_t>> order = WholeAxes(view)) return WriteWhole(view, *order);
   if (const std::optional<Dims> parts = OneDimPerAxis(view)) return WriteParts(view, *parts);

@@ -3,6 +3,9 @@
 #include "weights/simplify.h"
 
 #include <fstream>
+#include <functional>
+#include <numeric>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -134,6 +137,146 @@ TEST(Simplify, RotaryPermutationOfManyHeadsUndoesItself) {
   EXPECT_EQ(home, stored);
   const WeightPtr away = Reshape(Transpose(halves, {1, 2, 0}), {64 * 128, 256});
   EXPECT_EQ(Text(away), "take(source(\"q\": bf16[8192, 256]), 0, [0:128:2 1:128:2] x 64)");
+}
+
+// What is done to a program, and undone.
+using Undo = std::function<WeightPtr(WeightPtr)>;
+
+int64_t Pick(std::mt19937_64& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+enum class Deed { kSplit, kMerge, kTranspose, kPad, kPermute, kAmongOthers, kStack, kCutAndJoin };
+
+// A program, and of which factors each of its axes consists: layouts split axes where
+// meaning splits, at their factors.
+struct Laid {
+  WeightPtr w;
+  std::vector<std::vector<int64_t>> axes;
+
+  void ReshapeToAxes() {
+    Shape shape;
+    for (const std::vector<int64_t>& factors : axes) shape.push_back(ElementCount(factors));
+    w = Reshape(w, shape);
+  }
+};
+
+std::vector<int64_t> Shuffled(std::mt19937_64& random, int64_t count) {
+  std::vector<int64_t> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  return order;
+}
+
+std::vector<int64_t> Inverted(const std::vector<int64_t>& order) {
+  std::vector<int64_t> inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
+  return inverse;
+}
+
+Undo Do(Deed deed, std::mt19937_64& random, Laid& laid) {
+  WeightPtr& w = laid.w;
+  const Shape shape = w->shape();
+  const int64_t axis = Pick(random, 0, w->rank() - 1);
+  const int64_t extent = shape[axis];
+  std::vector<int64_t>& factors = laid.axes[axis];
+  switch (deed) {
+    case Deed::kSplit: {
+      const int64_t at = Pick(random, 0, static_cast<int64_t>(factors.size()));
+      const std::vector<int64_t> inner(factors.begin() + at, factors.end());
+      factors.resize(at);
+      laid.axes.insert(laid.axes.begin() + axis + 1, inner);
+      laid.ReshapeToAxes();
+      return [shape](WeightPtr x) { return Reshape(x, shape); };
+    }
+    case Deed::kMerge: {
+      if (axis + 1 == w->rank()) return [](WeightPtr x) { return x; };
+      const std::vector<int64_t> inner = laid.axes[axis + 1];
+      factors.insert(factors.end(), inner.begin(), inner.end());
+      laid.axes.erase(laid.axes.begin() + axis + 1);
+      laid.ReshapeToAxes();
+      return [shape](WeightPtr x) { return Reshape(x, shape); };
+    }
+    case Deed::kTranspose: {
+      const std::vector<int64_t> perm = Shuffled(random, w->rank());
+      const std::vector<std::vector<int64_t>> before = laid.axes;
+      for (size_t i = 0; i < perm.size(); ++i) laid.axes[i] = before[perm[i]];
+      w = Transpose(w, perm);
+      return [back = Inverted(perm)](WeightPtr x) { return Transpose(x, back); };
+    }
+    case Deed::kPad: {
+      if (factors.size() != 1)
+        return [](WeightPtr x) { return x; };  // at a role's boundary, never at a flat tail
+      const int64_t before = Pick(random, 0, 2);
+      const IndexMap parts[] = {IndexMap::Fill(before), IndexMap::Identity(extent),
+                                IndexMap::Fill(Pick(random, 0, 2))};
+      w = Take(w, axis, IndexMap::Join(parts), -1);
+      factors = {w->shape()[axis]};
+      return [axis, before, extent](WeightPtr x) { return Slice(x, axis, before, extent); };
+    }
+    case Deed::kPermute: {
+      if (factors.size() > 1) return [](WeightPtr x) { return x; };
+      const std::vector<int64_t> order = Shuffled(random, extent);
+      w = PermuteAxis(w, axis, order);
+      return [axis, back = Inverted(order)](WeightPtr x) { return PermuteAxis(x, axis, back); };
+    }
+    case Deed::kAmongOthers: {
+      const WeightPtr other = Source("other", w->dtype(), shape);
+      w = Concat(axis, {other, w, other});
+      factors = {3 * extent};
+      return [axis, extent](WeightPtr x) { return Slice(x, axis, extent, extent); };
+    }
+    case Deed::kStack: {
+      w = Stack(axis, {w, Source("other", w->dtype(), shape)});
+      laid.axes.insert(laid.axes.begin() + axis, {2});
+      return [axis](WeightPtr x) { return Index(x, axis, 0); };
+    }
+    case Deed::kCutAndJoin: {
+      const int64_t cut = Pick(random, 0, extent);
+      w = Concat(axis, {Slice(w, axis, cut, extent - cut), Slice(w, axis, 0, cut)});
+      return [axis, cut, extent](WeightPtr x) {
+        return Concat(axis, {Slice(x, axis, extent - cut, cut), Slice(x, axis, 0, extent - cut)});
+      };
+    }
+  }
+  return nullptr;
+}
+
+// Does some of `deeds` to a stored tensor and undoes them in reverse order: the very
+// same object must come back.
+void DoAndUndo(const std::vector<Deed>& deeds, uint64_t seed, int programs) {
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < programs; ++i) {
+    Laid laid;
+    for (int axis = 0; axis < 2; ++axis) laid.axes.push_back({Pick(random, 1, 4), Pick(random, 1, 4)});
+    const WeightPtr stored =
+        Source("stored", DType::kBF16, {ElementCount(laid.axes[0]), ElementCount(laid.axes[1])});
+    laid.w = stored;
+    std::vector<Undo> undo;
+    std::string history;
+    for (int64_t steps = Pick(random, 1, 7); steps > 0 && laid.w->rank() < 7; --steps) {
+      const Deed deed = deeds[Pick(random, 0, static_cast<int64_t>(deeds.size()) - 1)];
+      undo.push_back(Do(deed, random, laid));
+      absl::StrAppend(&history, Text(laid.w), "\n");
+    }
+    WeightPtr w = laid.w;
+    for (; !undo.empty(); undo.pop_back()) {
+      w = undo.back()(w);
+      absl::StrAppend(&history, "undo: ", Text(w), "\n");
+    }
+    ASSERT_EQ(w, stored) << "seed " << seed << ", program " << i << "\n" << history;
+  }
+}
+
+TEST(Simplify, LayoutsDoneAndUndoneAreNothing) {
+  DoAndUndo({Deed::kSplit, Deed::kMerge, Deed::kTranspose, Deed::kPad, Deed::kPermute}, 2, 20000);
+}
+
+// Splitting an axis where two operands meet is left out: there the bytes do move.
+TEST(Simplify, PaddingAndFusingUndoneAreNothing) {
+  DoAndUndo(
+      {Deed::kTranspose, Deed::kPad, Deed::kPermute, Deed::kAmongOthers, Deed::kStack, Deed::kCutAndJoin}, 3,
+      20000);
 }
 
 TEST(Build, NamedConstructorsSayWhatTheyMean) {
