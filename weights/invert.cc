@@ -23,6 +23,7 @@
 #include "weights/build.h"
 #include "weights/index_set.h"
 #include "weights/read.h"
+#include "weights/simplify.h"
 
 namespace twinforge {
 namespace {
@@ -89,6 +90,13 @@ WeightPtr Select(const WeightPtr& x, int64_t axis, const IndexMap& positions) {
   return positions.IsIdentity(x->shape()[axis]) ? x : Take(x, axis, positions);
 }
 
+// Arithmetic with another source tensor, put off until that one's way back is known.
+struct Pending {
+  WeightPtr w;
+  Path path;
+  std::string twin;
+};
+
 class Walker {
  public:
   explicit Walker(absl::flat_hash_map<std::string, Entry>& entries) : entries_(entries) {}
@@ -101,6 +109,39 @@ class Walker {
     if (twin.program->element_count() == 0) return;  // nothing to hold
     Walk(twin.program, {Source(twin.name, twin.program->dtype(), twin.program->shape()),
                         Known(twin.program->rank()), Fate::kMoved});
+  }
+
+  // Undoes what was put off, as far as `home` knows the other operands' sources; what
+  // remains has used up its sources. home(name) is a program over the twin and its fate,
+  // or null.
+  template <typename Home>
+  void WalkPending(Home home) {
+    for (bool progress = true; progress && !pending_.empty();) {
+      progress = false;
+      for (Pending& one : std::exchange(pending_, {})) {
+        twin_ = one.twin;
+        Bindings bindings;
+        Fate worst = Fate::kRescaled;
+        bool found = true;
+        for (const std::string& name : SourcesOf(one.w->child(1))) {
+          const std::pair<WeightPtr, Fate> way = home(name);
+          found = found && way.first != nullptr;
+          worst = std::max(worst, way.second);
+          bindings.push_back({name, way.first});
+        }
+        if (!found) {
+          pending_.push_back(std::move(one));
+          continue;
+        }
+        progress = true;
+        one.path.fate = std::max(one.path.fate, worst);
+        Undo(one.w, Substitute(one.w->child(1), bindings), std::move(one.path));
+      }
+    }
+    for (const Pending& one : pending_) {
+      twin_ = one.twin;
+      Consume(one.w, "arithmetic with another tensor");
+    }
   }
 
  private:
@@ -182,15 +223,20 @@ class Walker {
     const WeightPtr& y = w->child(1);
     const bool scales = w->map_fn() == MapFn::kMul || w->map_fn() == MapFn::kDiv;
     const bool exact_enough = IsFloat(w->dtype()) || w->map_fn() != MapFn::kDiv;
-    if (!SourcesOf(y).empty()) return Consume(w, "arithmetic with another tensor");
-    if (!exact_enough || (scales && !IsDivisor(y))) return Consume(w, "arithmetic that cannot be undone");
-    WeightPtr known_y = y;
+    if (!exact_enough) return Consume(w, "arithmetic that cannot be undone");
+    if (!SourcesOf(y).empty()) return pending_.push_back({w, std::move(path), twin_});
+    if (scales && !IsDivisor(y)) return Consume(w, "arithmetic that cannot be undone");
+    Undo(w, y, std::move(path));
+  }
+
+  // `y`: the second operand, as the twin knows it.
+  void Undo(const WeightPtr& w, WeightPtr y, Path path) {
     const int64_t lead = w->rank() - y->rank();
     for (int64_t i = 0; i < y->rank(); ++i) {
       const IndexMap& known = path.known[lead + i];
-      if (y->shape()[i] != 1 && !IsWhole(known)) known_y = Take(known_y, i, known);
+      if (y->shape()[i] != 1 && !IsWhole(known)) y = Take(y, i, known);
     }
-    path.back = Map(InverseOf(w->map_fn()), path.back, known_y);
+    path.back = Map(InverseOf(w->map_fn()), path.back, y);
     path.fate = std::max(path.fate, Fate::kRescaled);
     Walk(w->child(0), std::move(path));
   }
@@ -234,6 +280,7 @@ class Walker {
   }
 
   absl::flat_hash_map<std::string, Entry>& entries_;
+  std::vector<Pending> pending_;
   std::string twin_;
 };
 
@@ -374,6 +421,15 @@ std::vector<LedgerRow> Invert(const std::vector<NamedProgram>& twin, const std::
   }
   Walker walker(entries);
   for (const NamedProgram& program : twin) walker.WalkTwin(program);
+  absl::flat_hash_map<std::string, std::pair<WeightPtr, Fate>> homes;
+  walker.WalkPending([&](const std::string& name) -> std::pair<WeightPtr, Fate> {
+    if (const auto known = homes.find(name); known != homes.end()) return known->second;
+    const auto entry = entries.find(name);
+    LedgerRow row;
+    if (entry != entries.end()) Judge(entry->second, row);
+    if (row.inverse != nullptr) homes[name] = {row.inverse, row.fate};
+    return {row.inverse, row.fate};
+  });
   std::vector<LedgerRow> rows;
   rows.reserve(sources.size());
   for (const WeightPtr& source : sources) {

@@ -5,6 +5,10 @@
 // reaches a source is a piece of it. A source all of whose elements are reached gets a
 // program over Source nodes that name *twin* tensors. The others say why not. The same
 // walk is the ledger: which source elements the twin holds, and which rule dropped the rest.
+//
+// Arithmetic with another source tensor (a norm's scale folded into a kernel, a merged
+// LoRA) is undone where the twin holds that tensor too. Whether a factor has zeros is not
+// known from headers; proof over the real bytes finds out.
 #ifndef TWINFORGE_WEIGHTS_INVERT_H_
 #define TWINFORGE_WEIGHTS_INVERT_H_
 
@@ -23,7 +27,7 @@ struct NamedProgram {
 
 enum class Fate {
   kMoved,      // every element is in the twin, bit for bit
-  kRescaled,   // every element is there, times or plus a known constant: back within rounding
+  kRescaled,   // every element is there, times or plus what is known: back within rounding
   kRounded,    // every element is there after a lossy cast
   kPartial,    // some elements are nowhere in the twin
   kConsumed,   // only through a contraction, statistic or group: cannot be turned back

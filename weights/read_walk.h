@@ -14,6 +14,7 @@
 #define TWINFORGE_WEIGHTS_READ_WALK_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -93,7 +94,7 @@ class Walk {
   absl::Status VisitReshape(const Weight& w, const Region& region, const Target& to);
   absl::Status VisitConcat(const Weight& w, const Region& region, const Target& to);
 
-  // Verbs that compute (read_compute.cc).
+  // Verbs that compute (read_compute.cc, the last in read_group.cc).
   absl::Status VisitCast(const Weight& w, const Region& region, const Target& to);
   absl::Status VisitMap(const Weight& w, const Region& region, const Target& to);
   absl::Status VisitContract(const Weight& w, const Region& region, const Target& to);
@@ -156,6 +157,18 @@ absl::Status ForEachBlock(absl::Span<const int64_t> box, absl::Span<const int64_
     if (i < 0) return absl::OkStatus();
   }
 }
+
+// Values pass through buffers of this many doubles on the stack, which count as no scratch.
+inline constexpr int64_t kChunk = 512;
+
+// `count` elements that lie `stride` apart, as doubles. A stride of 0 repeats one.
+// REQUIRES: count <= kChunk.
+void LoadDoubles(DType dtype, const std::byte* at, int64_t stride, int64_t count, double* out);
+// The other way, rounded once.
+void StoreDoubles(const double* values, int64_t count, DType dtype, std::byte* at, int64_t stride);
+
+// The greater of two; once a NaN, always a NaN.
+inline double Greater(double a, double b) { return std::isnan(a) || a >= b ? a : b; }
 
 // Whether cutting a read of `w` into blocks of rows costs little: nothing in it turns
 // rows into columns or computes whole rows for one element.

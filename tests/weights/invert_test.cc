@@ -108,6 +108,32 @@ TEST(Invert, DividesByConstantsWhereTheyStood) {
   EXPECT_EQ(BitDifference(stored, NaiveValue(rows[0].inverse, {{"t", twin}})), "");
 }
 
+// A norm's scale folded into a kernel: lost with the scale, back with it.
+TEST(Invert, UndoesArithmeticWithATensorThatTheTwinHoldsToo) {
+  const WeightPtr kernel = Source("kernel", DType::kF32, {6, 4});
+  const WeightPtr scale = Source("scale", DType::kF32, {4});
+  const WeightPtr other = Source("other", DType::kF32, {6, 1});
+  const WeightPtr folded = Pad(Map(MapFn::kMul, kernel, scale), 0, 2);
+  const WeightPtr twice = Map(MapFn::kAdd, other, Slice(Map(MapFn::kMul, kernel, scale), 1, 0, 1));
+  EXPECT_EQ(Invert({{"t", folded}}, {kernel})[0].fate, Fate::kConsumed);
+  // `other` waits for `kernel`, which waits for `scale`, which comes last.
+  const std::vector<NamedProgram> twin = {{"t", folded}, {"u", twice}, {"v", Scale(scale, 2)}};
+  const std::vector<LedgerRow> rows = Invert(twin, {kernel, scale, other});
+  NaiveTensors sources;
+  for (const WeightPtr& w : {kernel, scale, other}) {
+    NaiveTensor& tensor = sources[w->source_name()] = NaiveTensor(w->dtype(), w->shape());
+    for (int64_t i = 0; i < w->element_count(); ++i) {  // powers of two, so that nothing rounds
+      FromDouble(w->dtype(), w == scale ? static_cast<double>(1 << i) : 1.0 + i, tensor.at(i));
+    }
+  }
+  NaiveTensors values;
+  for (const NamedProgram& one : twin) values[one.name] = NaiveValue(one.program, sources);
+  for (const LedgerRow& row : rows) {
+    ASSERT_EQ(row.fate, Fate::kRescaled) << row.source << ": " << row.reason;
+    EXPECT_EQ(BitDifference(sources.at(row.source), NaiveValue(row.inverse, values)), "") << Text(row.inverse);
+  }
+}
+
 // Experts lie stacked in the twin and apart in the source, and the other way round.
 TEST(Invert, UnstacksAndRestacksExperts) {
   std::vector<WeightPtr> experts;

@@ -123,6 +123,28 @@ TEST(ReadStats, PreparedOnceAndThenNotReadAgain) {
   EXPECT_EQ(ScratchBytes(scaled, box, &cache), fresh.high_water());
 }
 
+// Products larger than one block in each of the three directions.
+TEST(ReadContract, BlocksAddUp) {
+  const NaiveTensors sources = {{"a", Counting(DType::kF32, {3, 600})}, {"b", Counting(DType::kF32, {600, 530})},
+                                {"c", Counting(DType::kF32, {270, 3})}};
+  const WeightPtr a = Source("a", DType::kF32, {3, 600});
+  const WeightPtr b = Source("b", DType::kF32, {600, 530});
+  const WeightPtr c = Source("c", DType::kF32, {270, 3});
+  ReadWhole(Contract(a, b), sources);
+  ReadWhole(Contract(c, Slice(a, 1, 0, 7)), sources);
+}
+
+// A sum that lies just above the middle between two bf16: rounding it to f32 first would
+// put it on the middle, and then down to even.
+TEST(ReadMap, RoundsOnce) {
+  NaiveTensor one(DType::kBF16, {1});
+  FromDouble(DType::kBF16, 1, one.at(0));
+  const NaiveTensors sources = {{"one", one}};
+  for (double term : {0x1p-8 + 0x1p-40, 0x1p-8, 0x1p-8 - 0x1p-40, 3 * 0x1p-8 - 0x1p-40}) {
+    ReadWhole(AddConstant(Source("one", DType::kBF16, {1}), term), sources);
+  }
+}
+
 TEST(ReadFails, WithTheReadersStatus) {
   const NaiveTensors sources = {{"here", Counting(DType::kF32, {8, 8})}};
   const WeightPtr here = Source("here", DType::kF32, {8, 8});
