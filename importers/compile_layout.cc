@@ -176,6 +176,12 @@ class Binder {
 
   std::vector<ConfigBinding> Bind() {
     for (const DimSpec& dim : family_.dim()) BindDim(dim);
+    for (const MirrorSpec& mirror : family_.mirror()) {
+      ConfigBinding& binding = Add(mirror.plus().empty() ? Fact::kAxis : Fact::kAxisSum, mirror.key());
+      binding.axis = mirror.axis();
+      binding.text = mirror.plus();
+      binding.only_if_present = true;
+    }
     const BlockSpec& block = family_.block();
     BindNumber(Fact::kNormEps, block.norm().eps());
     if (block.attention().has_rope()) BindRope(block.attention().rope());

@@ -260,6 +260,11 @@ absl::StatusOr<std::optional<Saying>> SayingOf(const Graph& graph, const Node& n
       if (std::optional<int64_t> size = AxisOf(graph, node, binding.axis)) saying = Integer(*size);
       break;
     case Fact::kAxisQuotient: return QuotientOf(graph, node, binding);
+    case Fact::kAxisSum: {
+      const std::optional<int64_t> a = AxisOf(graph, node, binding.axis), b = AxisOf(graph, node, binding.text);
+      if (a && b) saying = Integer(*a + *b);
+      break;
+    }
     case Fact::kRopeTheta:
       if (turns) saying = Real(RopeOf(node).theta());
       break;

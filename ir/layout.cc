@@ -86,6 +86,21 @@ WeightPtr TiedProgram(const ParamType& from, const WeightPtr& program, const Par
   return Transpose(program, std::move(perm));
 }
 
+// Whether `tensor` differs from `last` only in which expert of one stack it holds: what was worked out for one holds
+// for the other.
+bool IsNextExpert(const LayoutTensor& last, const LayoutTensor& tensor) {
+  if (last.parts.size() != tensor.parts.size() || last.join_axis != tensor.join_axis ||
+      last.arrangement != tensor.arrangement) {
+    return false;
+  }
+  for (size_t i = 0; i < tensor.parts.size(); ++i) {
+    const LayoutPart& a = last.parts[i];
+    const LayoutPart& b = tensor.parts[i];
+    if (!a.expert_index || !b.expert_index || a.role != b.role || a.extents != b.extents) return false;
+  }
+  return true;
+}
+
 std::map<std::string, const ParamType*> Pointers(const std::map<std::string, ParamType>& types) {
   std::map<std::string, const ParamType*> pointers;
   for (const auto& [role, type] : types) pointers.emplace_hint(pointers.end(), role, &type);
@@ -185,10 +200,15 @@ std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
   const std::map<std::string, const ParamType*> pointers = Pointers(types);
   std::map<std::string, WeightPtr> programs;
   std::map<std::string, std::vector<WeightPtr>> experts;  // role -> by expert
+  const LayoutTensor* last = nullptr;
+  absl::StatusOr<FactoredTensor> factored = absl::NotFoundError("none yet");
+  std::vector<WeightPtr>* slices_of_last = nullptr;
   for (const LayoutTensor& tensor : layout.tensors) {
     auto source = stored.find(tensor.name);
     if (source == stored.end()) continue;
-    absl::StatusOr<FactoredTensor> factored = FactorTensor(tensor, pointers);
+    const bool next_expert = last != nullptr && IsNextExpert(*last, tensor);
+    if (!next_expert) factored = FactorTensor(tensor, pointers);
+    last = &tensor;
     if (!factored.ok()) continue;  // a role that this model does not have
     TWIN_CHECK(source->second->shape() == factored->stored, absl::StrCat(tensor.name, ": the shape was not checked"));
     const WeightPtr joined = Reshape(source->second, factored->joined);
@@ -200,9 +220,11 @@ std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
         programs[part.role] = std::move(program);
         continue;
       }
-      std::vector<WeightPtr>& slices = experts[part.role];
-      slices.resize(pointers.at(part.role)->Get("expert").size);
-      slices[*part.expert_index] = std::move(program);
+      if (!next_expert || tensor.parts.size() > 1) {
+        slices_of_last = &experts[part.role];
+        slices_of_last->resize(pointers.at(part.role)->Get("expert").size);
+      }
+      (*slices_of_last)[*part.expert_index] = std::move(program);
     }
   }
   for (auto& [role, slices] : experts) {
@@ -292,12 +314,21 @@ absl::Status CheckTied(const Graph& graph, const Tie& tie) {
   return CannotLay(graph, tie.role, absl::StrCat("it is tied to ", tie.to, ", which lies the other way"));
 }
 
+// One expert of a stack: of a stack that is plainly one, its child, without a search among hundreds.
+WeightPtr Expert(const WeightPtr& stack, int64_t axis, int64_t expert) {
+  const auto children = static_cast<int64_t>(stack->children().size());
+  if (stack->kind() != WeightKind::kConcat || stack->axis() != axis || children != stack->shape()[axis]) {
+    return Index(stack, axis, expert);
+  }
+  return Index(stack->child(static_cast<int>(expert)), axis, 0);
+}
+
 WeightPtr FileProgram(const Graph& graph, const LayoutTensor& tensor, const FactoredTensor& factored) {
   std::vector<WeightPtr> parts;
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
     const FactoredPart& part = factored.parts[i];
     WeightPtr program = graph.FindParam(tensor.parts[i].role)->program;
-    if (part.expert_axis >= 0) program = Index(program, part.expert_axis, *tensor.parts[i].expert_index);
+    if (part.expert_axis >= 0) program = Expert(program, part.expert_axis, *tensor.parts[i].expert_index);
     parts.push_back(Transpose(program, part.perm));
   }
   return Reshape(Join(std::move(parts), tensor.join_axis, tensor.arrangement), factored.stored);
@@ -332,7 +363,14 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
   for (const auto& [role, param] : graph.params()) types.emplace_hint(types.end(), role, &param.type);
   std::vector<NamedProgram> files;
   std::set<std::string> placed = tied;
+  const LayoutTensor* last = nullptr;
+  FactoredTensor factored;
   for (const LayoutTensor& tensor : layout.tensors) {
+    if (last != nullptr && IsNextExpert(*last, tensor)) {
+      files.push_back({tensor.name, FileProgram(graph, tensor, factored)});
+      continue;
+    }
+    last = nullptr;
     TWIN_ASSIGN_OR_RETURN(const bool present, IsPresent(graph, tensor));
     if (!present || (tensor.parts.size() == 1 && tied.contains(tensor.parts[0].role))) continue;
     for (const LayoutPart& part : tensor.parts) {
@@ -341,8 +379,9 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
       const Bundle* bundle = graph.BundleOf(part.role);
       if (bundle != nullptr) TWIN_RETURN_IF_ERROR(CheckBundle(graph, *bundle, tensor));
     }
-    TWIN_ASSIGN_OR_RETURN(const FactoredTensor factored, FactorTensor(tensor, types));
+    TWIN_ASSIGN_OR_RETURN(factored, FactorTensor(tensor, types));
     files.push_back({tensor.name, FileProgram(graph, tensor, factored)});
+    last = &tensor;
   }
   for (const auto& [role, param] : graph.params()) {
     if (!placed.contains(role)) return CannotLay(graph, role, "the layout has no place for it");

@@ -73,6 +73,7 @@ struct ConfigBinding {
     kLayers,
     kFixed,              // `text` as JSON: written whenever this layout is written
     kAxisQuotient,       // physical size of axis `axis` / that of axis `text` (n_shared_experts: shared_ff / d_ff)
+    kAxisSum,            // physical sizes of axes `axis` and `text`, added (qk_head_dim: nope_dim + rope_dim)
     kRopeInterleaved,    // a truth value: Rope.style is INTERLEAVED (deepseek: rope_interleave)
   };
   std::string key;       // dotted path in config.json

@@ -186,6 +186,16 @@ TEST(ConfigTest, AQuotientMustDivide) {
   EXPECT_THAT(Written(layout, TinyLlama(true), true), HasSubstr("head_dim 16 is no multiple of d_model 64"));
 }
 
+TEST(ConfigTest, ASumFollowsWhereItIsPresent) {
+  Layout layout = LlamaLayout();
+  layout.bindings.push_back({.key = "qk", .fact = ConfigBinding::Fact::kAxisSum, .axis = "heads", .scope = ".*attn",
+                             .text = "kv_heads", .only_if_present = true});
+  EXPECT_EQ(ConfigFromGraph(layout, TinyLlama(true), Config(true))->Find("qk"), nullptr);
+  JsonValue config = Config(true);
+  config.Set("qk", JsonValue::Integer(5));
+  EXPECT_EQ(ConfigFromGraph(layout, TinyLlama(true), config)->Find("qk")->as_integer(), 6);
+}
+
 TEST(ConfigTest, ARopeTurnedTheOtherWayIsRefused) {
   Graph graph = TinyLlama(true);
   Rewriter rewriter(graph, "1 reorder_rope");
