@@ -53,6 +53,7 @@ class NodeCounter {
   absl::Status Dense(absl::string_view slot, int64_t rows);
   absl::Status Linear();
   absl::Status Embedding();
+  absl::Status CheckPositions() const;
   absl::Status Attention();
   absl::Status LatentAttention();
   absl::Status Absorbed(int64_t heads);
@@ -183,6 +184,15 @@ absl::Status NodeCounter::Linear() {
   return Dense("kernel", rows.value());
 }
 
+// Learned positions end where their table does.
+absl::Status NodeCounter::CheckPositions() const {
+  const int64_t known = TypeOf("position_table").axes[0].logical - node_.attrs->embedding().position_offset();
+  const int64_t places = step_.past + step_.fresh;
+  if (places <= known) return absl::OkStatus();
+  return Error(1703, node_.path, absl::StrCat(places, " places, but the position table has ", known),
+               absl::StrCat("give a context of at most ", known - (step_.past > 0 ? 1 : 0)));
+}
+
 absl::Status NodeCounter::Embedding() {
   const auto rows_of = [&](absl::string_view slot, int64_t rows) -> Exact {
     const ParamType& type = TypeOf(slot);
@@ -191,6 +201,7 @@ absl::Status NodeCounter::Embedding() {
   const int64_t shards = step_.workload.shards;
   TWIN_RETURN_IF_ERROR(ExtentsOf(TypeOf("table")).status());
   out_.rows_read += rows_of("table", CeilDiv(step_.rows, shards));
+  if (node_.Has("position_table")) TWIN_RETURN_IF_ERROR(CheckPositions());
   if (node_.Has("position_table")) out_.rows_read += rows_of("position_table", step_.fresh);
   if (node_.Has("type_table")) out_.rows_read += rows_of("type_table", 1);
   return absl::OkStatus();

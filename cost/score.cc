@@ -338,7 +338,7 @@ void FillMemory(const ChipFacts& chip, const Graph& graph, const Residents& resi
       absl::StrFormat("needs %.1f GB of a device's %.1f GB; %s", static_cast<double>(needed) / 1e9,
                       static_cast<double>(chip.memory_bytes) / 1e9,
                       shards > 0 ? absl::StrCat(shards, " shards would do")
-                                 : std::string("no power of two of shards would do"));
+                                 : std::string("no power of two of shards both divides its sizes and fits"));
 }
 
 double Tokens(const Workload& workload) {

@@ -251,6 +251,14 @@ TEST(LatentAttention, IsAbsorbedInDecodeAndExpandedInPrefill) {
       << "whole on each device";
 }
 
+TEST(Workloads, EndWhereThePositionTableDoes) {
+  const Graph graph = MakeModel({.positions = 64});
+  EXPECT_TRUE(CountStep(graph, {.phase = Phase::kPrefill, .context = 64}).ok());
+  EXPECT_EQ(Refusal(graph, {.phase = Phase::kPrefill, .context = 65}).code, 1703);
+  EXPECT_TRUE(CountStep(graph, {.phase = Phase::kDecode, .context = 63}).ok());
+  EXPECT_EQ(Refusal(graph, {.phase = Phase::kDecode, .context = 64}).hint, "give a context of at most 63");
+}
+
 TEST(Workloads, OutOfRangeAreRefused) {
   const Graph graph = MakeModel({});
   EXPECT_EQ(Refusal(graph, {.batch = 0}).code, 1703);

@@ -30,7 +30,12 @@ class ModelMaker {
     OpAttrs attrs;
     *attrs.mutable_embedding() = embedding;
     const Param table = Make("embed", s_.dtype, {}, {{"vocab", s_.vocab}}, {{"d_model", s_.d_model}});
-    x = builder_.Op(OpKind::kEmbedding, "embed", {x}, attrs, {{"table", table}});
+    Slots tables = {{"table", table}};
+    if (s_.positions > 0) {
+      tables.push_back({"position_table", Make("positions", s_.dtype, {}, {{"positions", s_.positions}},
+                                               {{"d_model", s_.d_model}})});
+    }
+    x = builder_.Op(OpKind::kEmbedding, "embed", {x}, attrs, std::move(tables));
     for (int64_t i = 0; i < s_.layers; ++i) x = Layer(absl::StrCat("layers.", i), x);
     x = Norm("norm", x);
     Param head = Make("lm_head", s_.dtype, {}, {{"d_model", s_.d_model}}, {{"vocab", s_.vocab}});

@@ -27,6 +27,7 @@ struct ModelSizes {
   int64_t window = 0;
   bool causal = true;
   bool tied = false;
+  int64_t positions = 0;              // a table of learned positions, where above 0
   DType dtype = DType::kBF16;         // of embedding, norms and thereby activations
   DType kernel_dtype = DType::kBF16;  // of the layers' kernels
   // Experts instead of a gated feed-forward, where above 0.
