@@ -45,7 +45,7 @@ class Claimer {
  public:
   Claimer(const Layout& layout, const Checkpoint& checkpoint, const std::set<std::string>& tied,
           std::map<std::string, ParamType>& types)
-      : layout_(layout), checkpoint_(checkpoint), tied_(tied), types_(types) {}
+      : layout_(layout), checkpoint_(checkpoint), tied_(tied), types_(types), claimed_(checkpoint.tensors().size()) {}
 
   absl::StatusOr<Claim> Run() {
     for (const LayoutTensor& tensor : layout_.tensors) TWIN_RETURN_IF_ERROR(Take(tensor));
@@ -68,33 +68,45 @@ class Claimer {
       if (!is_tied) missing_.push_back(&tensor);
       return absl::OkStatus();
     }
-    const std::string place = Place(checkpoint_, *stored);
-    TWIN_ASSIGN_OR_RETURN(const Shape shape, StoredShape(tensor, types_));
-    if (shape != stored->shape) {
-      return Error(1411, place, absl::StrCat("tensor \"", tensor.name, "\" is ", ShapeText(stored->shape),
-                                             ", config.json makes it ", ShapeText(shape)),
-                   "the config may belong to another model");
-    }
-    if (!IsReadable(stored->dtype)) {
-      return Error(1412, place, absl::StrCat("tensor \"", tensor.name, "\" is stored as ", Name(stored->dtype)),
-                   "convert the checkpoint to bf16 first");
-    }
+    // The experts of one stack follow each other and look alike: what was found for the first holds for the next.
+    const bool like_last = last_ != nullptr && tensor.parts[0].expert_index && last_->parts[0].expert_index &&
+                           tensor.parts[0].role == last_->parts[0].role && tensor.parts.size() == last_->parts.size() &&
+                           last_stored_->dtype == stored->dtype && last_stored_->shape == stored->shape;
+    if (!like_last) TWIN_RETURN_IF_ERROR(Check(tensor, *stored, is_tied));
+    last_ = &tensor;
+    last_stored_ = stored;
     if (is_tied) {
       copies_[tensor.parts[0].role] = stored;
       return absl::OkStatus();
     }
+    bytes_[stored->dtype] += stored->bytes;
+    claimed_[stored - checkpoint_.tensors().data()] = true;
+    return absl::OkStatus();
+  }
+
+  // Shape and dtype; the dtypes of the parts become what is stored.
+  absl::Status Check(const LayoutTensor& tensor, const StoredTensor& stored, bool is_tied) {
+    const std::string place = Place(checkpoint_, stored);
+    TWIN_ASSIGN_OR_RETURN(const Shape shape, StoredShape(tensor, types_));
+    if (shape != stored.shape) {
+      return Error(1411, place, absl::StrCat("tensor \"", tensor.name, "\" is ", ShapeText(stored.shape),
+                                             ", config.json makes it ", ShapeText(shape)),
+                   "the config may belong to another model");
+    }
+    if (!IsReadable(stored.dtype)) {
+      return Error(1412, place, absl::StrCat("tensor \"", tensor.name, "\" is stored as ", Name(stored.dtype)),
+                   "convert the checkpoint to bf16 first");
+    }
+    if (is_tied) return absl::OkStatus();
     for (const LayoutPart& part : tensor.parts) {
-      ParamType& type = types_.at(part.role);
-      const auto [first, is_first] = holder_.emplace(part.role, stored);
-      if (!is_first && first->second->dtype != stored->dtype) {
-        return Error(1412, place, absl::StrCat("tensor \"", tensor.name, "\" is ", Name(stored->dtype), ", \"",
+      const auto [first, is_first] = holder_.emplace(part.role, &stored);
+      if (!is_first && first->second->dtype != stored.dtype) {
+        return Error(1412, place, absl::StrCat("tensor \"", tensor.name, "\" is ", Name(stored.dtype), ", \"",
                                                first->second->name, "\" of the same stack ",
                                                Name(first->second->dtype)));
       }
-      type.dtype = stored->dtype;
+      types_.at(part.role).dtype = stored.dtype;
     }
-    bytes_[stored->dtype] += stored->bytes;
-    claim_.stored.emplace(tensor.name, Source(stored->name, stored->dtype, stored->shape));
     return absl::OkStatus();
   }
 
@@ -140,14 +152,17 @@ class Claimer {
     }
     const StoredTensor* unknown = nullptr;
     int64_t unknowns = 0;
-    for (const StoredTensor& tensor : checkpoint_.tensors()) {
+    claim_.sources.reserve(checkpoint_.tensors().size());
+    for (size_t i = 0; i < checkpoint_.tensors().size(); ++i) {
+      const StoredTensor& tensor = checkpoint_.tensors()[i];
       SourceTensor& source = claim_.sources.emplace_back();
       source.name = tensor.name;
       source.file = Place(checkpoint_, tensor);
-      const auto claimed = claim_.stored.find(tensor.name);
-      source.source =
-          claimed != claim_.stored.end() ? claimed->second : Source(tensor.name, tensor.dtype, tensor.shape);
-      if (claimed != claim_.stored.end()) continue;
+      source.source = Source(tensor.name, tensor.dtype, tensor.shape);
+      if (claimed_[i]) {
+        claim_.stored.emplace_hint(claim_.stored.end(), tensor.name, source.source);
+        continue;
+      }
       if (const auto copy = copy_of.find(tensor.name); copy != copy_of.end()) source.ignored = copy->second;
       for (const auto& [pattern, reason] : ignored) {
         if (source.ignored.empty() && RE2::FullMatch(tensor.name, *pattern)) source.ignored = std::string(reason);
@@ -167,6 +182,9 @@ class Claimer {
   const std::set<std::string>& tied_;
   std::map<std::string, ParamType>& types_;
   Claim claim_;
+  std::vector<bool> claimed_;                    // by position in checkpoint_.tensors()
+  const LayoutTensor* last_ = nullptr;           // checked last, and what stores it
+  const StoredTensor* last_stored_ = nullptr;
   std::vector<const LayoutTensor*> missing_;
   std::map<std::string, const StoredTensor*> copies_;                    // stored tensors of tied roles
   absl::flat_hash_map<std::string, const StoredTensor*> holder_;         // role -> first tensor that holds it

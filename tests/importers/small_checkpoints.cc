@@ -11,10 +11,10 @@
 namespace twinforge {
 namespace {
 
-std::string WithCommon(const std::string& rest) {
+std::string WithCommon(const std::string& rest, int64_t kv_heads = 2) {
   return absl::StrCat(R"({"vocab_size": 23, "hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "intermediate_size": 14, "max_position_embeddings": 32, "torch_dtype": "float32", )",
-                      rest, "}");
+    "intermediate_size": 14, "max_position_embeddings": 32, "torch_dtype": "float32", "num_key_value_heads": )",
+                      kv_heads, ", ", rest, "}");
 }
 
 }  // namespace
@@ -37,10 +37,10 @@ const std::vector<SmallConfig>& SmallConfigs() {
         "sliding_window": 8)")},
       {"deepseek_v3", WithCommon(R"("model_type": "deepseek_v3", "q_lora_rank": 7, "kv_lora_rank": 9, "qk_nope_head_dim": 5,
         "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
-        "moe_intermediate_size": 5, "num_experts_per_tok": 2, "first_k_dense_replace": 1)")},
+        "moe_intermediate_size": 5, "num_experts_per_tok": 2, "first_k_dense_replace": 1)", 6)},
       {"deepseek_v3_lite", WithCommon(R"("model_type": "deepseek_v3", "q_lora_rank": null, "kv_lora_rank": 9,
         "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "n_group": 1, "topk_group": 1,
-        "moe_intermediate_size": 5, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "attention_bias": true)")},
+        "moe_intermediate_size": 5, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "attention_bias": true)", 6)},
       {"gpt2", R"({"model_type": "gpt2", "vocab_size": 23, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_inner": 14,
         "n_positions": 16, "dtype": "float32", "architectures": ["GPT2LMHeadModel"]})"},
       {"bert", WithCommon(R"("model_type": "bert", "architectures": ["BertModel"])")},
