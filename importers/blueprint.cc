@@ -22,20 +22,34 @@ namespace {
 // Where axes of one node have other sizes than the dims of their names, or other names.
 using AxisSizes = std::map<std::string, int64_t>;
 
+constexpr int64_t kMostSize = int64_t{1} << 40;
+constexpr double kMostElements = 7.2e16;   // 2^56, of one parameter: products stay whole numbers
+constexpr int64_t kMostTensors = 4000000;  // in files: a config must not choose how much memory is taken
+
+absl::Status TooLarge(const ConfigView& config, absl::string_view what) {
+  return Error(1414, config.place(), absl::StrCat(what, " would be too large for any machine"));
+}
+
 absl::StatusOr<std::map<std::string, int64_t>> DimsOf(const FamilySpec& family, const ConfigView& config) {
   std::map<std::string, int64_t> dims;
   for (const DimSpec& dim : family.dim()) {
     Number number;
     *number.mutable_key() = dim.key();
     number.set_unless_null(dim.unless_null());
+    // What a key says needs no default, and none may exist: 28 heads of 3584 padded to 30.
+    absl::Status derived;
     if (!dim.absent().empty()) {
-      TWIN_ASSIGN_OR_RETURN(int64_t absent, Evaluate(dim.absent(), dims, config.place()));
-      number.set_absent(static_cast<double>(absent));
+      const absl::StatusOr<int64_t> absent = Evaluate(dim.absent(), dims, config.place());
+      derived = absent.status();
+      if (absent.ok()) number.set_absent(static_cast<double>(*absent));
     }
-    TWIN_ASSIGN_OR_RETURN(int64_t size, config.GetWhole(number));
+    const absl::StatusOr<int64_t> stated = config.GetWhole(number);
+    if (!stated.ok()) return derived.ok() ? stated.status() : derived;
+    const int64_t size = *stated;
     const int64_t least = dim.may_be_zero() ? 0 : 1;
-    if (size < least || size > (int64_t{1} << 40)) {
-      return config.WrongKind(config.FirstKey(dim.key()), absl::StrCat("a size of at least ", least));
+    if (size < least || size > kMostSize) {
+      if (dim.key().empty()) return TooLarge(config, dim.name());
+      return config.WrongKind(config.FirstKey(dim.key()), absl::StrCat("a size from ", least, " to 2^40"));
     }
     dims[dim.name()] = size;
   }
@@ -45,10 +59,18 @@ absl::StatusOr<std::map<std::string, int64_t>> DimsOf(const FamilySpec& family, 
 absl::StatusOr<Activation> ActivationOf(const MlpSpec& spec, const ConfigView& config) {
   TWIN_ASSIGN_OR_RETURN(std::string word, config.GetString(config.FirstKey(spec.act_key()), spec.act()));
   if (word.empty()) word = spec.act();
-  static const auto* const table = new std::map<std::string, Activation>{
-      {"silu", SILU}, {"swish", SILU}, {"gelu", GELU}, {"gelu_python", GELU},
-      {"gelu_pytorch_tanh", GELU_TANH}, {"gelu_new", GELU_TANH}, {"gelu_fast", GELU_TANH},
-      {"relu", RELU}, {"tanh", TANH}, {"quick_gelu", QUICK_GELU}, {"relu2", RELU2}, {"sigmoid", SIGMOID}};
+  static const auto* const table = new std::map<std::string, Activation>{{"silu", SILU},
+                                                                         {"swish", SILU},
+                                                                         {"gelu", GELU},
+                                                                         {"gelu_python", GELU},
+                                                                         {"gelu_pytorch_tanh", GELU_TANH},
+                                                                         {"gelu_new", GELU_TANH},
+                                                                         {"gelu_fast", GELU_TANH},
+                                                                         {"relu", RELU},
+                                                                         {"tanh", TANH},
+                                                                         {"quick_gelu", QUICK_GELU},
+                                                                         {"relu2", RELU2},
+                                                                         {"sigmoid", SIGMOID}};
   const auto found = table->find(word);
   if (found == table->end()) {
     return Error(1407, config.place(), absl::StrCat("activation \"", word, "\" is not supported"));
@@ -72,9 +94,10 @@ class Planner {
            const std::set<std::string>& present = {}, const AxisSizes& sizes = {}, int form = 0);
   int Linear(const std::string& path, int x, absl::string_view in, absl::string_view out);
   int Norm(const std::string& path, int x);
-  void AddOptional(const google::protobuf::RepeatedPtrField<SlotSpec>& slots, std::set<std::string>& present) const;
+  void AddOptional(const google::protobuf::RepeatedPtrField<SlotSpec>& slots,
+                   std::set<std::string>& present) const;
 
-  absl::Status Attributes();            // everything that is the same in each layer
+  absl::Status Attributes();  // everything that is the same in each layer
   absl::StatusOr<Rope> RopeOf(const RopeSpec& spec, const std::string& dim) const;
   absl::StatusOr<AttentionAttrs> AttentionOf() const;
   absl::StatusOr<LatentAttentionAttrs> LatentOf() const;
@@ -171,8 +194,9 @@ absl::StatusOr<AttentionAttrs> Planner::AttentionOf() const {
   const AttentionSpec& spec = family_.block().attention();
   AttentionAttrs attrs;
   if (plan_.dims.at("heads") % plan_.dims.at("kv_heads") != 0) {
-    return Error(1414, config_.place(), absl::StrCat(plan_.dims.at("heads"), " heads do not divide by ",
-                                                     plan_.dims.at("kv_heads"), " key and value heads"));
+    return Error(1414, config_.place(),
+                 absl::StrCat(plan_.dims.at("heads"), " heads do not divide by ", plan_.dims.at("kv_heads"),
+                              " key and value heads"));
   }
   attrs.set_scale(DefaultScale(plan_.dims.at("head_dim")));
   attrs.set_scale_rule(AttentionAttrs::HEAD_DIM);
@@ -199,7 +223,8 @@ absl::StatusOr<LatentAttentionAttrs> Planner::LatentOf() const {
   const LatentAttentionSpec& spec = family_.block().latent_attention();
   LatentAttentionAttrs attrs;
   TWIN_ASSIGN_OR_RETURN(*attrs.mutable_rope(), RopeOf(spec.rope(), "rope_dim"));
-  attrs.set_scale(DefaultLatentScale(plan_.dims.at("nope_dim") + plan_.dims.at("rope_dim"), attrs.rope().scaling()));
+  attrs.set_scale(
+      DefaultLatentScale(plan_.dims.at("nope_dim") + plan_.dims.at("rope_dim"), attrs.rope().scaling()));
   attrs.set_scale_rule(AttentionAttrs::HEAD_DIM);
   attrs.set_norm_eps(eps_);
   return attrs;
@@ -211,7 +236,8 @@ absl::StatusOr<MoeAttrs> Planner::MoeOf() const {
   TWIN_ASSIGN_OR_RETURN(int64_t top_k, config_.GetWhole(spec.top_k()));
   const int64_t experts = plan_.dims.at("expert");
   if (top_k < 1 || top_k > experts) {
-    return Error(1414, config_.place(), absl::StrCat("a token cannot choose ", top_k, " of ", experts, " experts"));
+    return Error(1414, config_.place(),
+                 absl::StrCat("a token cannot choose ", top_k, " of ", experts, " experts"));
   }
   attrs.set_top_k(top_k);
   attrs.set_score(spec.score());
@@ -222,8 +248,9 @@ absl::StatusOr<MoeAttrs> Planner::MoeOf() const {
   TWIN_ASSIGN_OR_RETURN(int64_t groups, config_.GetWhole(spec.groups()));
   TWIN_ASSIGN_OR_RETURN(int64_t top_groups, config_.GetWhole(spec.top_groups()));
   if (groups > 1 && (experts % groups != 0 || top_groups < 1 || top_groups > groups)) {
-    return Error(1414, config_.place(), absl::StrCat(experts, " experts cannot lie in ", groups, " groups of which ",
-                                                     top_groups, " are chosen"));
+    return Error(1414, config_.place(),
+                 absl::StrCat(experts, " experts cannot lie in ", groups, " groups of which ", top_groups,
+                              " are chosen"));
   }
   attrs.set_groups(groups > 1 ? groups : 0);
   attrs.set_top_groups(groups > 1 ? top_groups : 0);
@@ -245,6 +272,7 @@ absl::StatusOr<MoeAttrs> Planner::MoeOf() const {
 absl::Status Planner::Attributes() {
   const BlockSpec& block = family_.block();
   TWIN_ASSIGN_OR_RETURN(eps_, config_.Get(block.norm().eps()));
+  if (eps_ < 0) return config_.WrongKind(block.norm().eps().key(0), "a number of at least 0");
   if (block.has_attention()) {
     TWIN_ASSIGN_OR_RETURN(attention_, AttentionOf());
     const WindowSpec& window = block.attention().window();
@@ -315,7 +343,8 @@ int Planner::Feed(int64_t layer, const std::string& at, int x) {
   }
   AddOptional(block.mlp().optional(), present);
   *attrs.mutable_mlp() = mlp_;
-  return Node(block.mlp().gated() ? OpKind::kGatedMlp : OpKind::kMlp, at + ".mlp", {x}, std::move(attrs), present);
+  return Node(block.mlp().gated() ? OpKind::kGatedMlp : OpKind::kMlp, at + ".mlp", {x}, std::move(attrs),
+              present);
 }
 
 // One of a block's two halves: attention or feed-forward, with its norms and the residual add.
@@ -346,7 +375,8 @@ void Planner::Finish(int x) {
     }
     OpAttrs attrs;
     attrs.mutable_lm_head()->set_softcap(config_.Get(head.softcap()).value_or(0));
-    const std::set<std::string> present = head.bias() ? std::set<std::string>{"bias"} : std::set<std::string>{};
+    const std::set<std::string> present =
+        head.bias() ? std::set<std::string>{"bias"} : std::set<std::string>{};
     plan_.outputs.emplace_back("logits", Node(OpKind::kLmHead, "lm_head", {y}, std::move(attrs), present));
   }
   if (family_.has_pooler() && Holds(family_.pooler().when())) {
@@ -364,10 +394,11 @@ void Planner::Finish(int x) {
 absl::Status Planner::CheckForm() const {
   const auto& known = family_.architecture();
   if (std::find(known.begin(), known.end(), plan_.architecture) == known.end()) {
-    return Error(1404, config_.place(), absl::StrCat("architecture \"", plan_.architecture, "\" is not supported"),
+    return Error(1404, config_.place(),
+                 absl::StrCat("architecture \"", plan_.architecture, "\" is not supported"),
                  absl::StrCat("of this family: ", absl::StrJoin(known, ", ")));
   }
-  for (const Refusal& refusal : family_.refuse()) {
+  for (const RefusalRule& refusal : family_.refuse()) {
     if (Holds(refusal.when())) return Error(1407, config_.place(), refusal.message(), refusal.hint());
   }
   return absl::OkStatus();
@@ -378,7 +409,9 @@ absl::StatusOr<Blueprint> Planner::Plan() {
   TWIN_RETURN_IF_ERROR(CheckForm());
   TWIN_ASSIGN_OR_RETURN(plan_.dims, DimsOf(family_, config_));
   plan_.layers = plan_.dims.at("layers");
-  if (plan_.layers > 10000) return config_.WrongKind("num_hidden_layers", "at most 10000 layers");
+  const auto expert = plan_.dims.find("expert");
+  const int64_t experts = expert == plan_.dims.end() ? 1 : expert->second;
+  if (plan_.layers > kMostTensors / experts / 10) return TooLarge(config_, "the number of tensors");
   TWIN_RETURN_IF_ERROR(Attributes());
   TWIN_RETURN_IF_ERROR(config_.Get(family_.head().softcap()).status());
   int x = Embed();
@@ -388,6 +421,11 @@ absl::StatusOr<Blueprint> Planner::Plan() {
     x = Sublayer(layer, at, false, x);
   }
   Finish(x);
+  for (const auto& [role, type] : plan_.types) {
+    double elements = 1;
+    for (const ParamAxis& axis : type.axes) elements *= static_cast<double>(axis.size);
+    if (elements > kMostElements) return TooLarge(config_, role);
+  }
   return std::move(plan_);
 }
 
@@ -409,7 +447,9 @@ absl::StatusOr<int64_t> Evaluate(absl::string_view expression, const std::map<st
     const int64_t operand = value(words[i + 1]);
     TWIN_CHECK(words[i] == "*" || words[i] == "/", absl::StrCat("family expression: ", expression));
     if (words[i] == "*") {
-      result *= operand;
+      if (__builtin_mul_overflow(result, operand, &result)) {
+        return Error(1414, place, absl::StrCat(expression, " is too large a number"));
+      }
     } else if (operand == 0 || result % operand != 0) {
       return Error(1414, place, absl::StrCat(expression, " is not whole: ", result, " / ", operand));
     } else {

@@ -31,9 +31,9 @@ std::string Table::Text() const {
     widths.resize(std::max(widths.size(), row.size()));
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], Width(row[c]));
   }
-  // A column is set flush right when its first body cell is a number.
+  // A column is set flush right when its first body cell is a number; the first column names the row.
   std::vector<bool> right(widths.size(), false);
-  for (size_t c = 0; rows_.size() > 1 && c < rows_[1].size(); ++c) right[c] = LooksNumeric(rows_[1][c]);
+  for (size_t c = 1; rows_.size() > 1 && c < rows_[1].size(); ++c) right[c] = LooksNumeric(rows_[1][c]);
   std::string out;
   for (const auto& row : rows_) {
     std::string line(2, ' ');
