@@ -96,6 +96,12 @@ IndexMap RotaryHalves(int64_t extent, int64_t width) {
   return IndexMap::Tile(block, extent / width, width);
 }
 
+// What a planner asks before it chooses a box.
+void PredictScratch(benchmark::State& state, const WeightPtr& w) {
+  const Box box = WholeBox(w->shape());
+  for (auto _ : state) benchmark::DoNotOptimize(ScratchBytes(w, box));
+}
+
 void RegisterAll() {
   const WeightPtr w = Bf16();
   Register("Untouched", w);
@@ -117,6 +123,13 @@ void RegisterAll() {
   Register("MergeLora", MergeLora(Source("w", DType::kBF16, {1024, 1024}), Source("w", DType::kBF16, {16, 1024}),
                                   Source("w", DType::kBF16, {1024, 16}), 2));
   Register("KeepTwoOfFour", GroupKeepLargest(Source("w", DType::kBF16, {256, kColumns}), 1, 4, 2));
+  const auto predict = [](const char* name, WeightPtr w) {
+    benchmark::RegisterBenchmark(name, [w](benchmark::State& state) { PredictScratch(state, w); });
+  };
+  predict("Predict/RotaryHalves/rows", Take(w, 0, RotaryHalves(kRows, 64)));
+  predict("Predict/PadHeads/rows", Take(w, 0, PaddedHeads(kRows, 64, 128)));
+  predict("Predict/TransposePadHeads", Pad(Transpose(Reshape(w, {64, 64, kColumns}), {2, 0, 1}), 2, 64));
+  predict("Predict/WidenToF32", Cast(w, DType::kF32));
 }
 
 // Ledger and inverses of a model of many tensors.

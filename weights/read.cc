@@ -74,6 +74,27 @@ bool StreamsByRows(const Weight& w) {
   return false;
 }
 
+bool SameRoomEverywhere(const Weight& w) {
+  switch (w.kind()) {
+    case WeightKind::kSource:
+    case WeightKind::kFill:
+      return true;
+    case WeightKind::kTake:     // a box may meet other runs,
+    case WeightKind::kReshape:  // be cut elsewhere,
+    case WeightKind::kConcat:   // meet another operand
+    case WeightKind::kGroup:    // or cut a group
+      return false;
+    case WeightKind::kTranspose:
+    case WeightKind::kCast:
+    case WeightKind::kMap:
+    case WeightKind::kContract:
+    case WeightKind::kStat:
+      return std::all_of(w.children().begin(), w.children().end(),
+                         [](const WeightPtr& child) { return SameRoomEverywhere(*child); });
+  }
+  return false;
+}
+
 absl::Status Walk::Visit(const Weight& w, const Region& region, const Target& to) {
   for (int64_t n : region.size) {
     if (n == 0) return absl::OkStatus();

@@ -137,7 +137,7 @@ absl::Status Walk::VisitCast(const Weight& w, const Region& region, const Target
   }();
   const Held in(room_, Product(block) * in_bytes);
   const Held turned(room_, rows ? 0 : Product(block) * out_bytes);
-  return ForEachBlock(region.size, block, [&](const Ints& start, const Ints& size) -> absl::Status {
+  return ForEachBlock(region.size, block, BlocksOf(x), [&](const Ints& start, const Ints& size) -> absl::Status {
     Region part = {region.start, size};
     for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
     TWIN_RETURN_IF_ERROR(Visit(x, part, DenseTarget(in.get(), size)));
@@ -185,7 +185,7 @@ absl::Status Walk::VisitMap(const Weight& w, const Region& region, const Target&
   const Held factor(room_, held * y_bytes);
   if (once) TWIN_RETURN_IF_ERROR(Visit(y, all, DenseTarget(factor.get(), all.size)));
 
-  return ForEachBlock(region.size, block, [&](const Ints& start, const Ints& size) -> absl::Status {
+  return ForEachBlock(region.size, block, BlocksOf(w), [&](const Ints& start, const Ints& size) -> absl::Status {
     Region part = {region.start, size};
     for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
     const Target out = Shifted(to, start);
@@ -211,7 +211,7 @@ absl::Status Walk::VisitContract(const Weight& w, const Region& region, const Ta
   block[m] = std::min(region.size[m], kContractRows);
   block[m + 1] = std::min(region.size[m + 1], kContractColumns);
   const Held sums(room_, block[m] * block[m + 1] * static_cast<int64_t>(sizeof(double)));
-  return ForEachBlock(region.size, block, [&](const Ints& start, const Ints& size) {
+  return ForEachBlock(region.size, block, BlocksOf(w), [&](const Ints& start, const Ints& size) {
     Region part = {region.start, size};
     for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
     return ContractBlock(w, part, Shifted(to, start), reinterpret_cast<double*>(sums.get()));
@@ -286,7 +286,7 @@ absl::Status Walk::VisitStat(const Weight& w, const Region& region, const Target
   if (merged > 0) {
     const Ints block = ComputeBlock(x, wanted.size, ElementBytes(x.dtype()));
     const Held in(room_, Product(block) * ElementBytes(x.dtype()));
-    TWIN_RETURN_IF_ERROR(ForEachBlock(wanted.size, block, [&](const Ints& start, const Ints& size) {
+    TWIN_RETURN_IF_ERROR(ForEachBlock(wanted.size, block, BlocksOf(x), [&](const Ints& start, const Ints& size) {
       Region part = {wanted.start, size};
       for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
       absl::Status status = Visit(x, part, DenseTarget(in.get(), size));

@@ -187,7 +187,7 @@ absl::Status Walk::VisitGroup(const Weight& w, const Region& region, const Targe
   const Ints block = ComputeBlock(x, box, x_bytes * size);
   const Held in(room_, Product(block) * size * x_bytes);
   GroupRule rule(w);
-  return ForEachBlock(box, block, [&](const Ints& start, const Ints& groups) -> absl::Status {
+  return ForEachBlock(box, block, BlocksOf(x), [&](const Ints& start, const Ints& groups) -> absl::Status {
     Region part = {region.start, groups};
     for (size_t i = 0; i < groups.size(); ++i) part.start[i] += start[i];
     part.start[axis] = (first + start[axis]) * size;

@@ -125,6 +125,18 @@ std::vector<Piece> CutGroup(absl::Span<const int64_t> shape, absl::Span<const in
   return pieces;
 }
 
+// Drops pieces of the same size and strides as an earlier one.
+void KeepDistinct(std::vector<Piece>& pieces) {
+  std::vector<Piece> distinct;
+  for (const Piece& piece : pieces) {
+    const bool known = std::any_of(distinct.begin(), distinct.end(), [&](const Piece& other) {
+      return other.size == piece.size && other.stride == piece.stride;
+    });
+    if (!known) distinct.push_back(piece);
+  }
+  pieces = std::move(distinct);
+}
+
 // One row of a take: its places gathered from `row`, whose first element is index `low`.
 template <typename T>
 void GatherRow(const IndexMap& map, int64_t low, T fill, const T* row, T* out) {
@@ -233,7 +245,7 @@ absl::Status Walk::VisitSourceStaged(const Weight& w, int64_t first, const Strid
   if (measuring()) return absl::OkStatus();
 
   const Target out = {At(to, bytes), 0, onto};
-  return ForEachBlock(extent, block, [&](const Ints& start, const Ints& size) -> absl::Status {
+  return ForEachBlock(extent, block, Blocks::kAll, [&](const Ints& start, const Ints& size) -> absl::Status {
     int64_t at = first;
     for (size_t i = 0; i < size.size(); ++i) at += start[i] * from[i];
     const Ints dense = DenseStrides(size);
@@ -320,6 +332,8 @@ absl::Status Walk::VisitTakeRuns(const Weight& w, const IndexMap& map, const Reg
   const int64_t axis = w.axis();
   Region inner = region;
   Target at = to;
+  const bool alike = BlocksOf(*w.child()) == Blocks::kOneOfEachSize;
+  Ints seen;
   int64_t place = 0;
   for (const Run& run : map.runs()) {
     if (run.is_fill()) {
@@ -328,7 +342,13 @@ absl::Status Walk::VisitTakeRuns(const Weight& w, const IndexMap& map, const Reg
     }
     const bool adjacent = run.count == 1 || run.step == 1 || run.step == -1;
     const bool backwards = run.count > 1 && run.step == -1;
+    if (alike) {  // measuring: one run of each length and direction is enough
+      const int64_t length = backwards ? -run.count : adjacent ? run.count : 1;
+      if (std::find(seen.begin(), seen.end(), length) != seen.end()) continue;
+      seen.push_back(length);
+    }
     for (int64_t i = 0; i < run.count; i += inner.size[axis]) {
+      if (alike && i > 0) break;
       inner.size[axis] = adjacent ? run.count : 1;
       inner.start[axis] = backwards ? run.start - run.count + 1 : run.start + i * run.step;
       at.stride[axis] = backwards ? -to.stride[axis] : to.stride[axis];
@@ -366,7 +386,7 @@ absl::Status Walk::VisitTakeStaged(const Weight& w, const IndexMap& map, const R
 
   const Element fill(w.dtype(), w.fill());
   const Held staged(room_, Product(block) * bytes);
-  return ForEachBlock(covered, block, [&](const Ints& start, const Ints& size) -> absl::Status {
+  return ForEachBlock(covered, block, BlocksOf(*w.child()), [&](const Ints& start, const Ints& size) -> absl::Status {
     Region inner = {region.start, size};
     inner.start[axis] = low;
     for (int64_t i = 0; i < axis; ++i) inner.start[i] += start[i];
@@ -417,6 +437,7 @@ absl::Status Walk::VisitConcat(const Weight& w, const Region& region, const Targ
 absl::Status Walk::VisitReshape(const Weight& w, const Region& region, const Target& to) {
   const Shape& shape = w.shape();
   const Shape& inner = w.child()->shape();
+  const bool alike = BlocksOf(*w.child()) == Blocks::kOneOfEachSize;
   std::vector<std::vector<Piece>> groups;
   size_t i = 0;
   size_t j = 0;
@@ -437,10 +458,11 @@ absl::Status Walk::VisitReshape(const Weight& w, const Region& region, const Tar
     const absl::Span<const int64_t> stride = absl::MakeSpan(to.stride).subspan(i0, i - i0);
     groups.push_back(CutGroup(absl::MakeSpan(shape).subspan(i0, i - i0), start, size, stride,
                               absl::MakeSpan(inner).subspan(j0, j - j0)));
+    if (alike) KeepDistinct(groups.back());
   }
   Ints counts;
   for (const auto& pieces : groups) counts.push_back(static_cast<int64_t>(pieces.size()));
-  return ForEachBlock(counts, Ints(counts.size(), 1), [&](const Ints& choice, const Ints&) {
+  return ForEachBlock(counts, Ints(counts.size(), 1), Blocks::kAll, [&](const Ints& choice, const Ints&) {
     Region part;
     Target at = {to.base, to.offset, {}};
     for (size_t g = 0; g < groups.size(); ++g) {

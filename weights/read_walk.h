@@ -68,6 +68,13 @@ class Held {
   std::byte* at_;
 };
 
+// Which blocks are visited: all of them, or one of each size, where only sizes matter.
+enum class Blocks { kAll, kOneOfEachSize };
+
+// Whether a read of `w` takes the same room for boxes of one size wherever they begin.
+// Measuring then needs to look at one of them only.
+bool SameRoomEverywhere(const Weight& w);
+
 class Walk {
  public:
   // A null reader measures. `stats` may be null.
@@ -81,6 +88,10 @@ class Walk {
 
  private:
   bool measuring() const { return reader_ == nullptr; }
+  // Which blocks of an operand must be visited.
+  Blocks BlocksOf(const Weight& operand) const {
+    return measuring() && SameRoomEverywhere(operand) ? Blocks::kOneOfEachSize : Blocks::kAll;
+  }
 
   // Moving verbs (read_move.cc).
   absl::Status VisitSource(const Weight& w, const Region& region, const Target& to);
@@ -139,10 +150,10 @@ inline std::byte* At(const Target& to, int64_t element_bytes) { return to.base +
 // taken in row-major order, visit elements in row-major order.
 Ints RowBlock(absl::Span<const int64_t> size, int64_t limit);
 
-// Calls visit(start, size) for every block of `box` cut at multiples of `block`, last
-// axis fastest, until one fails.
+// Calls visit(start, size) for the blocks of `box` cut at multiples of `block`, last axis
+// fastest, until one fails.
 template <typename Fn>
-absl::Status ForEachBlock(absl::Span<const int64_t> box, absl::Span<const int64_t> block, Fn visit) {
+absl::Status ForEachBlock(absl::Span<const int64_t> box, absl::Span<const int64_t> block, Blocks blocks, Fn visit) {
   Ints start(box.size(), 0);
   Ints size(box.size());
   while (true) {
@@ -151,6 +162,8 @@ absl::Status ForEachBlock(absl::Span<const int64_t> box, absl::Span<const int64_
     int64_t i = static_cast<int64_t>(box.size()) - 1;
     for (; i >= 0; --i) {
       start[i] += block[i];
+      const int64_t tail = box[i] / block[i] * block[i];
+      if (blocks == Blocks::kOneOfEachSize && start[i] < tail) start[i] = tail;
       if (start[i] < box[i]) break;
       start[i] = 0;
     }

@@ -97,6 +97,15 @@ TEST_F(ReadCost, ACastWorksInBlocks) {
   EXPECT_LE(outcome.scratch, 2 << 20);
 }
 
+TEST_F(ReadCost, ASmallOperandIsReadOnceForAllBlocks) {
+  const NaiveTensors sources = {{"w", sources_.at("w")}, {"v", sources_.at("v")}, {"r", Counting(DType::kF32, {96, 1})}};
+  const Outcome rows = ReadWhole(Map(MapFn::kAdd, w_, Source("r", DType::kF32, {96, 1})), sources);
+  EXPECT_EQ(rows.elements, 96 * 16384 + 96);
+  const Outcome all = ReadWhole(Map(MapFn::kAdd, w_, v_), sources);  // too large: block by block
+  EXPECT_EQ(all.elements, 2 * 96 * 16384);
+  EXPECT_LE(all.scratch, 2 << 20);
+}
+
 TEST_F(ReadCost, RoomDoesNotGrowWithTheTensor) {
   const WeightPtr small = Scale(Transpose(Source("x", DType::kF32, {1 << 12, 1 << 12}), {1, 0}), 0.5);
   const WeightPtr large = Scale(Transpose(Source("x", DType::kF32, {1 << 18, 1 << 14}), {1, 0}), 0.5);
