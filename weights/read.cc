@@ -9,25 +9,50 @@
 
 namespace twinforge {
 
+namespace {
+constexpr int64_t kAlign = 64;
+}
+
+Scratch::Memory Scratch::Allocate(int64_t bytes) {
+  Memory memory(static_cast<std::byte*>(std::aligned_alloc(kAlign, bytes)));
+  TWIN_CHECK(memory != nullptr, "no memory for scratch");
+  return memory;
+}
+
+void Scratch::Reserve(int64_t bytes) {
+  TWIN_CHECK(pushed_.empty(), "Reserve in the middle of a read");
+  constexpr int64_t kMostPushes = 64;  // each may lose almost one alignment
+  const int64_t rounded = (bytes + kAlign - 1) / kAlign * kAlign + (bytes == 0 ? 0 : kMostPushes * kAlign);
+  if (rounded <= block_bytes_) return;
+  block_.reset();  // give the old one back before asking for the new one
+  block_ = Allocate(rounded);
+  block_bytes_ = rounded;
+}
+
 std::byte* Scratch::Push(int64_t bytes) {
-  constexpr int64_t kAlign = 64;
-  const size_t depth = pushed_.size();
-  if (depth == buffers_.size()) buffers_.emplace_back();
-  std::vector<std::byte>& buffer = buffers_[depth];
-  if (static_cast<int64_t>(buffer.size()) < bytes + kAlign) {
-    buffer = {};  // give the old one back before asking for the new one
-    buffer = std::vector<std::byte>(bytes + kAlign);
+  if (pushed_.empty() && block_bytes_ < rounded_high_water_) Reserve(rounded_high_water_);
+  Pushed pushed = {bytes, (bytes + kAlign - 1) / kAlign * kAlign, nullptr};
+  std::byte* at = block_.get() + block_used_;
+  if (block_used_ + pushed.rounded <= block_bytes_) {
+    block_used_ += pushed.rounded;
+  } else {
+    pushed.own = Allocate(pushed.rounded);
+    at = pushed.own.get();
   }
-  pushed_.push_back(bytes);
   in_use_ += bytes;
   high_water_ = std::max(high_water_, in_use_);
-  const auto address = reinterpret_cast<uintptr_t>(buffer.data());
-  return buffer.data() + (kAlign - address % kAlign) % kAlign;
+  rounded_in_use_ += pushed.rounded;
+  rounded_high_water_ = std::max(rounded_high_water_, rounded_in_use_);
+  pushed_.push_back(std::move(pushed));
+  return at;
 }
 
 void Scratch::Pop() {
   TWIN_CHECK(!pushed_.empty(), "Pop without Push");
-  in_use_ -= pushed_.back();
+  const Pushed& last = pushed_.back();
+  in_use_ -= last.bytes;
+  rounded_in_use_ -= last.rounded;
+  if (last.own == nullptr) block_used_ -= last.rounded;
   pushed_.pop_back();
 }
 

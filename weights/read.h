@@ -12,7 +12,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,17 +35,39 @@ class TensorReader {
   virtual absl::Status CheckUnchanged() const { return absl::OkStatus(); }
 };
 
-// Buffers reused from read to read, last in first out. Not thread-safe: one per worker.
+// Room reused from read to read, last in first out. Not thread-safe: one per worker.
+//
+// One block serves all pushes. A push that does not fit gets memory of its own until it
+// is popped, and the block grows before the next read; so what is held is what the worst
+// read needed, never the sum of the worst at each depth.
 class Scratch {
  public:
   std::byte* Push(int64_t bytes);  // 64-byte aligned, not cleared
   void Pop();                      // the latest Push
+  // Room for any read whose ScratchBytes() is at most `bytes`. Only between reads.
+  void Reserve(int64_t bytes);
   int64_t high_water() const { return high_water_; }  // sum of bytes pushed at the worst moment
+
  private:
-  std::vector<std::vector<std::byte>> buffers_;
-  std::vector<int64_t> pushed_;
+  struct Free {
+    void operator()(std::byte* at) const { std::free(at); }
+  };
+  using Memory = std::unique_ptr<std::byte, Free>;
+  struct Pushed {
+    int64_t bytes;    // as asked for
+    int64_t rounded;  // as taken
+    Memory own;       // null where it lies in the block
+  };
+  static Memory Allocate(int64_t bytes);
+
+  Memory block_;
+  int64_t block_bytes_ = 0;
+  int64_t block_used_ = 0;
+  std::vector<Pushed> pushed_;
   int64_t in_use_ = 0;
   int64_t high_water_ = 0;
+  int64_t rounded_in_use_ = 0;
+  int64_t rounded_high_water_ = 0;
 };
 
 // The values of Stat nodes that were computed beforehand. Filled by one thread, then

@@ -182,16 +182,35 @@ TEST(ReadEmpty, BoxesOfNothingTouchNothing) {
 
 TEST(Scratch, IsAlignedAndCountsTheWorstMoment) {
   Scratch scratch;
-  std::byte* a = scratch.Push(100);
-  std::byte* b = scratch.Push(28);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(b) % 64, 0u);
-  scratch.Pop();
-  scratch.Pop();
-  std::byte* c = scratch.Push(64);
-  EXPECT_EQ(a, c);  // reused
-  scratch.Pop();
+  const std::byte* first = nullptr;
+  for (int read = 0; read < 3; ++read) {
+    std::byte* a = scratch.Push(100);
+    std::byte* b = scratch.Push(28);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(b) % 64, 0u);
+    std::fill_n(a, 100, std::byte{1});
+    std::fill_n(b, 28, std::byte{2});
+    EXPECT_EQ(a[99], std::byte{1});
+    if (read == 1) first = a;
+    if (read == 2) {
+      EXPECT_EQ(a, first);  // the second read knew how much the first one needed
+    }
+    scratch.Pop();
+    scratch.Pop();
+  }
   EXPECT_EQ(scratch.high_water(), 128);
+}
+
+TEST(Scratch, ServesWhatWasReserved) {
+  Scratch scratch;
+  scratch.Reserve(1000);
+  const std::byte* a = scratch.Push(500);
+  const std::byte* b = scratch.Push(0);
+  const std::byte* c = scratch.Push(500);
+  EXPECT_EQ(b, a + 512);
+  EXPECT_EQ(c, b);  // nothing needs no room
+  for (int i = 0; i < 3; ++i) scratch.Pop();
+  EXPECT_EQ(scratch.high_water(), 1000);
 }
 
 // One copy between random strides, judged element by element.
