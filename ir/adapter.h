@@ -11,9 +11,9 @@ namespace twinforge {
 
 // W' = W + factor * B A, with W the kernel as a matrix [out, in] (out and in axes merged).
 struct AdapterPair {
-  WeightPtr a;         // [r, in]
-  WeightPtr b;         // [out, r]
-  double factor = 1;   // lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora
+  WeightPtr a;        // [r, in]
+  WeightPtr b;        // [out, r]
+  double factor = 1;  // lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora
 };
 
 // By role. The programs' sources are named "adapter/<tensor name>".

@@ -1,7 +1,7 @@
 // Appends nodes and parameters; family code reads like mathematics.
 //
 //   Builder b("llama");
-//   NodeId tokens = b.Input("tokens", {DType::kI32, {{"batch", Dim::Symbol("batch")}, {"seq", Dim::Symbol("seq")}}});
+//   NodeId tokens = b.Input("tokens", {DType::kI32, {{"seq", Dim::Symbol("seq")}}});
 //   NodeId x = b.Op(OpKind::kEmbedding, "embed", {tokens}, attrs, {{"table", std::move(param)}});
 //   ...
 //   b.Output("logits", x);

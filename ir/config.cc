@@ -6,16 +6,15 @@
 // say it already (Writer)?
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "ir/config_facts.h"
 #include "ir/layout.h"
 #include "ir/layout_parts.h"
 #include "ir/rope.h"
@@ -25,32 +24,6 @@ namespace twinforge {
 namespace {
 
 using Fact = ConfigBinding::Fact;
-
-constexpr absl::string_view kHint = "use the portable form of the step, or write the twin's own layout with --to twin";
-
-absl::Status CannotSay(const Node& node, absl::string_view reason) {
-  return Error(1602, node.path, node.step.empty() ? std::string(reason) : absl::StrCat("after step ", node.step, ": ", reason),
-               kHint);
-}
-
-// What runtimes compute in double from a config and what a step computed may differ in the last places.
-bool Same(double a, double b) { return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b)); }
-
-bool IsAttention(const Node& node) { return node.op == OpKind::kAttention || node.op == OpKind::kLatentAttention; }
-
-double ScaleOf(const Node& node) {
-  return node.op == OpKind::kAttention ? node.attrs->attention().scale() : node.attrs->latent_attention().scale();
-}
-
-const Rope& RopeOf(const Node& node) {
-  return node.op == OpKind::kAttention ? node.attrs->attention().rope() : node.attrs->latent_attention().rope();
-}
-
-// The axis whose places turn: a head, or the rotary part of a latent one.
-const ParamAxis& RotaryAxis(const Graph& graph, const Node& node) {
-  if (node.op == OpKind::kAttention) return graph.param(node, "k").type.Get("head_dim");
-  return graph.param(node, "k_rope").type.Get("rope_dim");
-}
 
 bool IsScale(const ConfigBinding& binding) {
   return binding.fact == Fact::kSoftmaxScale || binding.fact == Fact::kSoftmaxScalePower;
@@ -77,10 +50,15 @@ class Scopes {
 
 absl::Status CheckHead(const Layout& layout, const Graph& graph, const Node& node) {
   const ParamType& q = graph.param(node, "q").type;
-  const int64_t heads = q.Get("heads").size, head_dim = q.Get("head_dim").size, d_model = q.Get("d_model").size;
+  const int64_t heads = q.Get("heads").size, head_dim = q.Get("head_dim").size,
+                d_model = q.Get("d_model").size;
   if (!layout.head_dim_is_key && heads * head_dim != d_model) {
-    return CannotSay(node, absl::StrCat("this family derives head_dim as ", d_model, " / ", heads, ", the twin has ",
-                                        head_dim));
+    return CannotSay(node, absl::StrCat("this family derives head_dim as ", d_model, " / ", heads,
+                                        ", the twin has ", head_dim));
+  }
+  if (layout.heads_divide_d_model && d_model % heads != 0) {
+    return CannotSay(node, absl::StrCat("this family's config refuses ", heads,
+                                        " heads, which do not divide d_model ", d_model));
   }
   if (!node.Has("q_norm")) return absl::OkStatus();
   const int64_t stated = node.attrs->attention().qk_norm_dim();
@@ -121,12 +99,13 @@ absl::Status CheckVocab(const Layout& layout, const Graph& graph, const Node& no
   return CannotSay(node, absl::StrCat("nothing hides ", vocab.size - vocab.logical, " padded logits"));
 }
 
-absl::Status CheckRuntime(const Layout& layout, const Graph& graph, const std::vector<ConfigBinding>& bindings,
-                          Scopes& scopes) {
+absl::Status CheckRuntime(const Layout& layout, const Graph& graph,
+                          const std::vector<ConfigBinding>& bindings, Scopes& scopes) {
   for (const Node& node : graph.nodes()) {
     if (node.op == OpKind::kAttention) TWIN_RETURN_IF_ERROR(CheckHead(layout, graph, node));
     if (IsAttention(node)) TWIN_RETURN_IF_ERROR(CheckRope(layout, graph, node, bindings, scopes));
-    if (node.op == OpKind::kRmsNorm || node.op == OpKind::kLayerNorm) TWIN_RETURN_IF_ERROR(CheckNorm(graph, node));
+    if (node.op == OpKind::kRmsNorm || node.op == OpKind::kLayerNorm)
+      TWIN_RETURN_IF_ERROR(CheckNorm(graph, node));
     if (node.op == OpKind::kLmHead) TWIN_RETURN_IF_ERROR(CheckVocab(layout, graph, node));
   }
   return absl::OkStatus();
@@ -139,7 +118,8 @@ const Node* UnsaidScale(const Graph& graph, const std::vector<ConfigBinding>& bi
   for (const Node& node : graph.nodes()) {
     if (!IsAttention(node) || Same(ScaleOf(node), DefaultScale(graph, node))) continue;
     bool bound = false;
-    for (const ConfigBinding& binding : bindings) bound = bound || (IsScale(binding) && scopes.Covers(binding, node));
+    for (const ConfigBinding& binding : bindings)
+      bound = bound || (IsScale(binding) && scopes.Covers(binding, node));
     if (!bound) return &node;
   }
   return nullptr;
@@ -165,164 +145,9 @@ absl::StatusOr<std::pair<std::vector<ConfigBinding>, const Carrier*>> ChooseBind
     std::vector<ConfigBinding> bindings = WithCarrier(layout.bindings, carrier);
     if (UnsaidScale(graph, bindings, scopes) == nullptr) return std::make_pair(std::move(bindings), &carrier);
   }
-  return CannotSay(*unsaid, absl::StrCat("softmax scale ", ScaleOf(*unsaid), " is not the ",
-                                         DefaultScale(graph, *unsaid), " that a plain runtime derives, and no key says it"));
-}
-
-// ---- facts
-
-// What one fact has to say: a fresh value, and whether a number that stands there says it already.
-struct Saying {
-  JsonValue fresh;
-  std::function<bool(const JsonValue&)> said_by;
-  std::string text;   // to compare and to report
-};
-
-bool IsNumber(const JsonValue& value) {
-  return value.kind() == JsonValue::Kind::kInteger || value.kind() == JsonValue::Kind::kReal;
-}
-
-Saying Integer(int64_t number) {
-  return {JsonValue::Integer(number),
-          [number](const JsonValue& v) { return IsNumber(v) && v.as_number() == static_cast<double>(number); },
-          absl::StrCat(number)};
-}
-
-Saying Real(double number) {
-  return {JsonValue::Real(number), [number](const JsonValue& v) { return IsNumber(v) && v.as_number() == number; },
-          JsonValue::Real(number).Text(0)};
-}
-
-Saying Truth(bool truth) {
-  return {JsonValue::Bool(truth),
-          [truth](const JsonValue& v) {
-            return v.kind() == JsonValue::Kind::kBool ? v.as_bool() == truth : IsNumber(v) && v.as_number() == (truth ? 1 : 0);
-          },
-          truth ? "true" : "false"};
-}
-
-Saying Word(std::string word) {
-  return {JsonValue::String(word),
-          [word](const JsonValue& v) { return v.kind() == JsonValue::Kind::kString && v.as_string() == word; }, word};
-}
-
-// A runtime takes int(head_dim * factor) places.
-Saying PartialRotary(int64_t rotary, int64_t head_dim) {
-  double factor = static_cast<double>(rotary) / static_cast<double>(head_dim);
-  while (static_cast<int64_t>(static_cast<double>(head_dim) * factor) < rotary) factor = std::nextafter(factor, 2.0);
-  return {JsonValue::Real(factor),
-          [=](const JsonValue& v) {
-            return IsNumber(v) && static_cast<int64_t>(static_cast<double>(head_dim) * v.as_number()) == rotary;
-          },
-          absl::StrCat(rotary, "/", head_dim)};
-}
-
-Saying ScalePower(double scale) {
-  double power = 1.0 / (scale * scale);
-  if (Same(std::round(power), power)) power = std::round(power);
-  const bool whole = power == std::round(power);
-  return {whole ? JsonValue::Integer(static_cast<int64_t>(power)) : JsonValue::Real(power),
-          [scale](const JsonValue& v) { return IsNumber(v) && Same(std::pow(v.as_number(), -0.5), scale); },
-          JsonValue::Real(scale).Text(0)};
-}
-
-std::optional<int64_t> AxisOf(const Graph& graph, const Node& node, absl::string_view axis) {
-  for (const auto& [slot, role] : node.params) {
-    const ParamType& type = graph.FindParam(role)->type;
-    const int at = type.Find(axis);
-    if (at >= 0) return type.axes[at].size;
-  }
-  return std::nullopt;
-}
-
-absl::StatusOr<std::optional<Saying>> QuotientOf(const Graph& graph, const Node& node, const ConfigBinding& binding) {
-  const std::optional<int64_t> whole = AxisOf(graph, node, binding.axis), part = AxisOf(graph, node, binding.text);
-  if (!whole || !part) return std::nullopt;
-  if (*whole % *part == 0) return Integer(*whole / *part);
-  return CannotSay(node, absl::StrCat(binding.axis, " ", *whole, " is no multiple of ", binding.text, " ", *part, ", and ",
-                                      binding.key, " counts in those"));
-}
-
-std::optional<Saying> EpsOf(const Node& node) {
-  if (node.op == OpKind::kRmsNorm || node.op == OpKind::kLayerNorm) return Real(node.attrs->norm().eps());
-  if (node.op == OpKind::kAttention && node.attrs->attention().has_qk_norm_eps()) {
-    return Real(node.attrs->attention().qk_norm_eps());
-  }
-  return std::nullopt;  // the norms within latent attention have an eps of their own that no key says
-}
-
-// What `node` says of the binding's fact; nothing where the node does not know it.
-absl::StatusOr<std::optional<Saying>> SayingOf(const Graph& graph, const Node& node, const ConfigBinding& binding) {
-  std::optional<Saying> saying;
-  const bool turns = IsAttention(node) && RopeOf(node).style() != Rope::ABSENT;
-  switch (binding.fact) {
-    case Fact::kAxis:
-      if (std::optional<int64_t> size = AxisOf(graph, node, binding.axis)) saying = Integer(*size);
-      break;
-    case Fact::kAxisQuotient: return QuotientOf(graph, node, binding);
-    case Fact::kAxisSum: {
-      const std::optional<int64_t> a = AxisOf(graph, node, binding.axis), b = AxisOf(graph, node, binding.text);
-      if (a && b) saying = Integer(*a + *b);
-      break;
-    }
-    case Fact::kRopeTheta:
-      if (turns) saying = Real(RopeOf(node).theta());
-      break;
-    case Fact::kPartialRotary:
-      if (turns) saying = PartialRotary(RopeOf(node).rotary_dim(), RotaryAxis(graph, node).size);
-      break;
-    case Fact::kRopeInterleaved:
-      if (turns) saying = Truth(RopeOf(node).style() == Rope::INTERLEAVED);
-      break;
-    case Fact::kSoftmaxScalePower:
-      if (IsAttention(node)) saying = ScalePower(ScaleOf(node));
-      break;
-    case Fact::kSoftmaxScale:
-      if (IsAttention(node)) saying = Real(ScaleOf(node));
-      break;
-    case Fact::kNormEps: saying = EpsOf(node); break;
-    case Fact::kTopK:
-      if (node.op == OpKind::kMoe) saying = Integer(node.attrs->moe().top_k());
-      break;
-    case Fact::kDType:
-    case Fact::kLayers:
-    case Fact::kFixed: break;  // facts of the whole graph
-  }
-  return saying;
-}
-
-// The number of `layers.N.` prefixes among paths.
-int64_t LayersOf(const Graph& graph) {
-  int64_t layers = 0;
-  for (const Node& node : graph.nodes()) {
-    absl::string_view path = node.path;
-    if (path.substr(0, 7) != "layers.") continue;
-    path.remove_prefix(7);
-    int64_t number = 0;
-    if (absl::SimpleAtoi(path.substr(0, path.find('.')), &number)) layers = std::max(layers, number + 1);
-  }
-  return layers;
-}
-
-// As torch spells the dtype that most bytes of parameters have; "" where torch has no such type.
-std::string DTypeOf(const Graph& graph) {
-  std::map<DType, int64_t> bytes;
-  for (const auto& [role, param] : graph.params()) {
-    bytes[param.type.dtype] += param.program->element_count() * BitWidth(param.type.dtype);
-  }
-  DType most = DType::kF32;
-  int64_t weight = -1;
-  for (const auto& [dtype, count] : bytes) {
-    if (count <= weight) continue;
-    most = dtype;
-    weight = count;
-  }
-  static const auto* const kNames = new std::map<DType, std::string>{
-      {DType::kBF16, "bfloat16"},        {DType::kF16, "float16"},           {DType::kF32, "float32"},
-      {DType::kF64, "float64"},          {DType::kF8E4M3, "float8_e4m3fn"},  {DType::kF8E5M2, "float8_e5m2"},
-      {DType::kF8E4M3Fnuz, "float8_e4m3fnuz"}, {DType::kF8E5M2Fnuz, "float8_e5m2fnuz"}};
-  auto name = kNames->find(most);
-  return name == kNames->end() ? "" : name->second;
+  return CannotSay(
+      *unsaid, absl::StrCat("softmax scale ", ScaleOf(*unsaid), " is not the ", DefaultScale(graph, *unsaid),
+                            " that a plain runtime derives, and no key says it"));
 }
 
 // ---- writing
@@ -352,7 +177,8 @@ class Writer {
     for (const std::string& key : binding.implied_from) {
       const JsonValue* before = source_.FindPath(key);
       const JsonValue* now = config_.FindPath(key);
-      if ((before == nullptr) != (now == nullptr) || (now != nullptr && before->Text(0) != now->Text(0))) return false;
+      if ((before == nullptr) != (now == nullptr) || (now != nullptr && before->Text(0) != now->Text(0)))
+        return false;
     }
     return true;
   }
@@ -366,10 +192,10 @@ class Writer {
 
 // What all nodes in scope say; TF1602 where two differ.
 absl::StatusOr<std::optional<Saying>> Writer::Agree(const ConfigBinding& binding) {
-  if (binding.fact == Fact::kLayers) return Integer(LayersOf(graph_));
+  if (binding.fact == Fact::kLayers) return SayInteger(LayersOf(graph_));
   if (binding.fact == Fact::kDType) {
     std::string name = DTypeOf(graph_);
-    return name.empty() ? std::nullopt : std::make_optional(Word(std::move(name)));
+    return name.empty() ? std::nullopt : std::make_optional(SayWord(std::move(name)));
   }
   std::optional<Saying> all;
   const Node* first = nullptr;
@@ -381,8 +207,8 @@ absl::StatusOr<std::optional<Saying>> Writer::Agree(const ConfigBinding& binding
       all = std::move(one);
       first = &node;
     } else if (all->text != one->text) {
-      return CannotSay(node, absl::StrCat(binding.key, " can't be ", all->text, " for ", first->path, " and ", one->text,
-                                          " here"));
+      return CannotSay(node, absl::StrCat(binding.key, " can't be ", all->text, " for ", first->path, " and ",
+                                          one->text, " here"));
     }
   }
   return all;
@@ -391,7 +217,9 @@ absl::StatusOr<std::optional<Saying>> Writer::Agree(const ConfigBinding& binding
 absl::Status Writer::WriteKey(const std::string& key, const Saying& saying) {
   auto [at, fresh] = said_.emplace(key, saying.text);
   if (!fresh && at->second != saying.text) {
-    return Error(1602, key, absl::StrCat("one key for two facts of the twin, ", at->second, " and ", saying.text), kHint);
+    return Error(1602, key,
+                 absl::StrCat("one key for two facts of the twin, ", at->second, " and ", saying.text),
+                 kConfigHint);
   }
   const JsonValue* present = Present(key);
   if (present == nullptr || !saying.said_by(*present)) config_.Set(key, saying.fresh);
@@ -416,8 +244,9 @@ absl::Status Writer::WriteFact(const std::vector<const ConfigBinding*>& bindings
   if (written || implied) return absl::OkStatus();
   if (addable != nullptr) return WriteKey(addable->key, saying);
   if (!known) return absl::OkStatus();
-  return Error(1602, bindings[0]->key, absl::StrCat("the twin needs ", saying.text, " here, and this config has no such key"),
-               kHint);
+  return Error(1602, bindings[0]->key,
+               absl::StrCat("the twin needs ", saying.text, " here, and this config has no such key"),
+               kConfigHint);
 }
 
 absl::Status Writer::Write(const std::vector<ConfigBinding>& bindings) {
@@ -429,7 +258,8 @@ absl::Status Writer::Write(const std::vector<ConfigBinding>& bindings) {
       TWIN_ASSIGN_OR_RETURN(JsonValue fixed, ParseJson(binding.text, binding.key));
       const JsonValue* present = config_.FindPath(binding.key);
       const bool stands = present != nullptr && present->Text(0) == fixed.Text(0);
-      if (!stands && !(binding.only_if_present && present == nullptr)) config_.Set(binding.key, std::move(fixed));
+      if (!stands && !(binding.only_if_present && present == nullptr))
+        config_.Set(binding.key, std::move(fixed));
       continue;
     }
     auto& group = facts[{binding.fact, binding.axis, binding.scope, binding.text}];
@@ -450,7 +280,7 @@ absl::Status Writer::Write(const std::vector<ConfigBinding>& bindings) {
 absl::Status Writer::WriteTies(const std::vector<Tie>& ties) {
   for (const Tie& tie : ties) {
     if (tie.key.empty() || graph_.FindParam(tie.role) == nullptr) continue;
-    const Saying saying = Truth(IsTied(graph_, tie));
+    const Saying saying = SayTruth(IsTied(graph_, tie));
     if (Present(tie.key) == nullptr && tie.implied && saying.fresh.as_bool() == *tie.implied) continue;
     TWIN_RETURN_IF_ERROR(WriteKey(tie.key, saying));
   }

@@ -21,8 +21,8 @@ namespace twinforge {
 
 class Dim {
  public:
-  Dim() = default;                       // 0
-  Dim(int64_t value);                    // NOLINT: a number is a size
+  Dim() = default;     // 0
+  Dim(int64_t value);  // NOLINT: a number is a size
   static Dim Symbol(absl::string_view name);
 
   std::optional<int64_t> value() const;  // the number, if it is one

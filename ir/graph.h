@@ -35,19 +35,19 @@ using NodeId = int32_t;
 struct Param {
   std::string role;
   ParamType type;
-  WeightPtr program;   // shape() == type.shape(), dtype() == type.dtype
+  WeightPtr program;  // shape() == type.shape(), dtype() == type.dtype
   Storage storage;
 };
 
 struct Node {
   NodeId id = -1;
   OpKind op = OpKind::kInput;
-  std::string path;                  // unique in the graph: "layers.3.attn"
+  std::string path;  // unique in the graph: "layers.3.attn"
   std::vector<NodeId> operands;
-  std::shared_ptr<const OpAttrs> attrs;  // never null
+  std::shared_ptr<const OpAttrs> attrs;                     // never null
   std::vector<std::pair<std::string, std::string>> params;  // slot -> role, in the slots' order
-  Type type;                         // of the result
-  std::string step;                  // recipe step that made or last changed it; "" = import
+  Type type;                                                // of the result
+  std::string step;  // recipe step that made or last changed it; "" = import
 
   // Role of the parameter in `slot`, or "".
   absl::string_view Role(absl::string_view slot) const;
@@ -58,8 +58,8 @@ class Graph {
  public:
   const std::string& name() const { return name_; }
   const std::vector<Node>& nodes() const { return nodes_; }
-  const Node& node(NodeId id) const;                       // REQUIRES: exists
-  const Node* FindNode(absl::string_view path) const;      // nullptr if none
+  const Node& node(NodeId id) const;                   // REQUIRES: exists
+  const Node* FindNode(absl::string_view path) const;  // nullptr if none
   const std::map<std::string, Param>& params() const { return params_; }
   const Param* FindParam(absl::string_view role) const;
   // The parameter in a node's slot. REQUIRES: node.Has(slot).
@@ -77,12 +77,12 @@ class Graph {
   friend class Builder;
   friend class Rewriter;
   std::string name_;
-  std::vector<Node> nodes_;                        // node id == position
-  std::vector<std::vector<NodeId>> users_;         // by node id
+  std::vector<Node> nodes_;                 // node id == position
+  std::vector<std::vector<NodeId>> users_;  // by node id
   std::map<std::string, Param> params_;
   std::vector<NodeId> inputs_;
   std::vector<std::pair<std::string, NodeId>> outputs_;
-  std::vector<Bundle> bundles_;                    // ascending by role
+  std::vector<Bundle> bundles_;  // ascending by role
   absl::flat_hash_map<std::string, NodeId> by_path_;
   absl::flat_hash_map<std::string, std::string> bundle_of_;  // member role -> bundle role
 };

@@ -36,8 +36,8 @@ absl::StatusOr<Type> Replace(const Node& node, const Type& x, const ParamType& f
     const Axis& have = x.axes[rank - in + i];
     const ParamAxis& want = from.axes[first + i];
     if (!Fits(have, want)) {
-      return Misfit(node, absl::StrCat("axis ", have.name, " of the operand ", Text(x), " does not fit ", want.name,
-                                       " of the parameter ", Text(from)));
+      return Misfit(node, absl::StrCat("axis ", have.name, " of the operand ", Text(x), " does not fit ",
+                                       want.name, " of the parameter ", Text(from)));
     }
   }
   Type result{x.dtype, {x.axes.begin(), x.axes.end() - in}};
@@ -110,24 +110,38 @@ absl::StatusOr<Type> InferType(const Graph& graph, const Node& node) {
   if (node.op == OpKind::kInput) return node.type;
   const OpInfo& info = Info(node.op);
   if (static_cast<int>(node.operands.size()) != info.operands) {
-    return Misfit(node, absl::StrCat(info.name, " takes ", info.operands, " operands, not ", node.operands.size()));
+    return Misfit(node,
+                  absl::StrCat(info.name, " takes ", info.operands, " operands, not ", node.operands.size()));
   }
   const Type& x = graph.node(node.operands[0]).type;
   switch (node.op) {
-    case OpKind::kInput: break;
-    case OpKind::kAdd: return InferAdd(node, x, graph.node(node.operands[1]).type);
-    case OpKind::kActivation: return x;
-    case OpKind::kSlice: return InferSlice(node, x);
-    case OpKind::kLinear: return Through(graph, node, x, "kernel", "kernel");
-    case OpKind::kEmbedding: return InferEmbedding(graph, node, x);
+    case OpKind::kInput:
+      break;
+    case OpKind::kAdd:
+      return InferAdd(node, x, graph.node(node.operands[1]).type);
+    case OpKind::kActivation:
+      return x;
+    case OpKind::kSlice:
+      return InferSlice(node, x);
+    case OpKind::kLinear:
+      return Through(graph, node, x, "kernel", "kernel");
+    case OpKind::kEmbedding:
+      return InferEmbedding(graph, node, x);
     case OpKind::kRmsNorm:
-    case OpKind::kLayerNorm: return InferNorm(graph, node, x);
-    case OpKind::kAttention: return Through(graph, node, x, "q", "o");
-    case OpKind::kLatentAttention: return Through(graph, node, x, "kv_a", "o");
-    case OpKind::kMlp: return Through(graph, node, x, "up", "down");
-    case OpKind::kGatedMlp: return Through(graph, node, x, "gate", "down");
-    case OpKind::kMoe: return Through(graph, node, x, "router", "down");
-    case OpKind::kLmHead: return InferHead(graph, node, x);
+    case OpKind::kLayerNorm:
+      return InferNorm(graph, node, x);
+    case OpKind::kAttention:
+      return Through(graph, node, x, "q", "o");
+    case OpKind::kLatentAttention:
+      return Through(graph, node, x, "kv_a", "o");
+    case OpKind::kMlp:
+      return Through(graph, node, x, "up", "down");
+    case OpKind::kGatedMlp:
+      return Through(graph, node, x, "gate", "down");
+    case OpKind::kMoe:
+      return Through(graph, node, x, "router", "down");
+    case OpKind::kLmHead:
+      return InferHead(graph, node, x);
   }
   return Misfit(node, "unknown op");
 }

@@ -51,7 +51,8 @@ std::vector<int64_t> InversePermutation(const std::vector<int64_t>& perm) {
 }
 
 // Part `index` of the joined, factored tensor.
-WeightPtr TakePart(const WeightPtr& joined, const LayoutTensor& tensor, const FactoredTensor& factored, size_t index) {
+WeightPtr TakePart(const WeightPtr& joined, const LayoutTensor& tensor, const FactoredTensor& factored,
+                   size_t index) {
   if (tensor.parts.size() == 1) return joined;
   const int64_t axis = tensor.join_axis;
   const int64_t size = factored.parts[index].sizes[axis];
@@ -86,8 +87,8 @@ WeightPtr TiedProgram(const ParamType& from, const WeightPtr& program, const Par
   return Transpose(program, std::move(perm));
 }
 
-// Whether `tensor` differs from `last` only in which expert of one stack it holds: what was worked out for one holds
-// for the other.
+// Whether `tensor` differs from `last` only in which expert of one stack it holds: what was worked out for
+// one holds for the other.
 bool IsNextExpert(const LayoutTensor& last, const LayoutTensor& tensor) {
   if (last.parts.size() != tensor.parts.size() || last.join_axis != tensor.join_axis ||
       last.arrangement != tensor.arrangement) {
@@ -116,7 +117,9 @@ absl::StatusOr<FactoredPart> FactorPart(const LayoutPart& part, const ParamType&
   if (part.expert_index) {
     factored.expert_axis = type.Find("expert");
     if (factored.expert_axis < 0 || *part.expert_index >= type.axes[factored.expert_axis].size) {
-      return Error(1503, part.role, absl::StrCat("the layout stores expert ", *part.expert_index, " apart, but it is ", Text(type)));
+      return Error(
+          1503, part.role,
+          absl::StrCat("the layout stores expert ", *part.expert_index, " apart, but it is ", Text(type)));
     }
   }
   std::vector<bool> used(type.axes.size(), false);
@@ -128,7 +131,8 @@ absl::StatusOr<FactoredPart> FactorPart(const LayoutPart& part, const ParamType&
       const int rank = static_cast<int>(type.axes.size());
       while (at < rank && (used[at] || at == factored.expert_axis || type.axes[at].name != name)) ++at;
       if (at == rank) {
-        return Error(1503, part.role, absl::StrCat("stored as ", ExtentsText(part), ", but it is ", Text(type)));
+        return Error(1503, part.role,
+                     absl::StrCat("stored as ", ExtentsText(part), ", but it is ", Text(type)));
       }
       used[at] = true;
       factored.names.push_back(name);
@@ -157,7 +161,8 @@ absl::StatusOr<FactoredTensor> FactorTensor(const LayoutTensor& tensor,
   for (size_t i = 1; i < factored.parts.size(); ++i) {
     const FactoredPart& part = factored.parts[i];
     if (!LieTogether(first, part, tensor.join_axis, tensor.arrangement)) {
-      return Error(1503, tensor.name, absl::StrCat(tensor.parts[i].role, " does not lie beside ", tensor.parts[0].role));
+      return Error(1503, tensor.name,
+                   absl::StrCat(tensor.parts[i].role, " does not lie beside ", tensor.parts[0].role));
     }
     factored.joined[tensor.join_axis] += part.sizes[tensor.join_axis];
   }
@@ -210,12 +215,13 @@ std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
     if (!next_expert) factored = FactorTensor(tensor, pointers);
     last = &tensor;
     if (!factored.ok()) continue;  // a role that this model does not have
-    TWIN_CHECK(source->second->shape() == factored->stored, absl::StrCat(tensor.name, ": the shape was not checked"));
+    TWIN_CHECK(source->second->shape() == factored->stored,
+               absl::StrCat(tensor.name, ": the shape was not checked"));
     const WeightPtr joined = Reshape(source->second, factored->joined);
     for (size_t i = 0; i < tensor.parts.size(); ++i) {
       const LayoutPart& part = tensor.parts[i];
-      WeightPtr program = Transpose(TakePart(joined, tensor, *factored, i),
-                                    InversePermutation(factored->parts[i].perm));
+      WeightPtr program =
+          Transpose(TakePart(joined, tensor, *factored, i), InversePermutation(factored->parts[i].perm));
       if (!part.expert_index) {
         programs[part.role] = std::move(program);
         continue;
@@ -253,13 +259,15 @@ namespace {
 // A refusal that names the role, the step that made it so, and why.
 absl::Status CannotLay(const Graph& graph, const std::string& role, absl::string_view reason) {
   std::string step;
-  for (absl::string_view path : {absl::string_view(role), absl::string_view(role).substr(0, role.rfind('.'))}) {
+  for (absl::string_view path :
+       {absl::string_view(role), absl::string_view(role).substr(0, role.rfind('.'))}) {
     const Node* node = graph.FindNode(path);
     if (node == nullptr) continue;
     step = node->step;
     break;
   }
-  return Error(1601, role, step.empty() ? std::string(reason) : absl::StrCat("after step ", step, ": ", reason),
+  return Error(1601, role,
+               step.empty() ? std::string(reason) : absl::StrCat("after step ", step, ": ", reason),
                "leave the step out, or write the twin's own layout with --to twin");
 }
 
@@ -274,8 +282,9 @@ absl::Status CheckStorage(const Graph& graph, const LayoutPart& part, const Para
   }
   const Storage storage = StorageOf(part, param.type);
   if (param.storage == storage) return absl::OkStatus();
-  return CannotLay(graph, part.role, absl::StrCat("it lies ", StorageText(param.storage), ", the layout stores it ",
-                                                  StorageText(storage)));
+  return CannotLay(
+      graph, part.role,
+      absl::StrCat("it lies ", StorageText(param.storage), ", the layout stores it ", StorageText(storage)));
 }
 
 // A bundle is fine where the layout has one tensor with exactly its members, joined alike.
@@ -284,20 +293,25 @@ absl::Status CheckBundle(const Graph& graph, const Bundle& bundle, const LayoutT
   std::vector<std::string> roles;
   for (const LayoutPart& part : tensor.parts) roles.push_back(part.role);
   if (roles != bundle.members) {
-    return CannotLay(graph, first, absl::StrCat("it lies fused in ", bundle.role, ", the layout stores it in \"",
-                                                tensor.name, "\" with ", roles.size() - 1, " others"));
+    const std::string with = roles.size() == 1 ? "alone" : absl::StrCat("with ", roles.size() - 1, " others");
+    return CannotLay(graph, first,
+                     absl::StrCat("it lies fused in ", bundle.role, ", the layout stores it ", with, " in \"",
+                                  tensor.name, "\""));
   }
   if (bundle.shards != 1) {
-    return CannotLay(graph, first, absl::StrCat(bundle.role, " is cut for ", bundle.shards,
-                                                " shards, the layout stores it whole"));
+    return CannotLay(
+        graph, first,
+        absl::StrCat(bundle.role, " is cut for ", bundle.shards, " shards, the layout stores it whole"));
   }
   const ParamType& type = graph.FindParam(first)->type;
   TWIN_ASSIGN_OR_RETURN(const FactoredPart part, FactorPart(tensor.parts[0], type));
   const bool concat = bundle.arrangement == Arrangement::kConcat;
   const std::string& axis = concat ? type.axes[type.lead + type.in].name : type.axes.back().name;
-  if (bundle.arrangement == tensor.arrangement && part.names[tensor.join_axis] == axis) return absl::OkStatus();
-  return CannotLay(graph, first, absl::StrCat(bundle.role, " is ", concat ? "joined" : "interleaved", " along ", axis,
-                                              ", \"", tensor.name, "\" is laid otherwise"));
+  if (bundle.arrangement == tensor.arrangement && part.names[tensor.join_axis] == axis)
+    return absl::OkStatus();
+  return CannotLay(graph, first,
+                   absl::StrCat(bundle.role, " is ", concat ? "joined" : "interleaved", " along ", axis,
+                                ", \"", tensor.name, "\" is laid otherwise"));
 }
 
 // A tied role that is left out lies as its partner's tensor does.
@@ -308,7 +322,8 @@ absl::Status CheckTied(const Graph& graph, const Tie& tie) {
     return CannotLay(graph, tie.role, absl::StrCat("it is tied to ", tie.to, " and can't lie in a bundle"));
   }
   const bool same = role.type.axes == to.type.axes;
-  const Orientation turned = to.storage.orientation == Orientation::kOutIn ? Orientation::kInOut : Orientation::kOutIn;
+  const Orientation turned =
+      to.storage.orientation == Orientation::kOutIn ? Orientation::kInOut : Orientation::kOutIn;
   const Orientation lies = same ? to.storage.orientation : turned;
   if (!role.type.is_kernel() || role.storage.orientation == lies) return absl::OkStatus();
   return CannotLay(graph, tie.role, absl::StrCat("it is tied to ", tie.to, ", which lies the other way"));
@@ -347,7 +362,8 @@ absl::StatusOr<bool> IsPresent(const Graph& graph, const LayoutTensor& tensor) {
   }
   if (present == tensor.parts.size()) return true;
   if (present == 0 && tensor.optional) return false;
-  return CannotLay(graph, *absent, absl::StrCat("the model does not have it, and \"", tensor.name, "\" needs it"));
+  return CannotLay(graph, *absent,
+                   absl::StrCat("the model does not have it, and \"", tensor.name, "\" needs it"));
 }
 
 }  // namespace

@@ -26,22 +26,22 @@ namespace twinforge {
 
 // One parameter's part of a stored tensor.
 struct LayoutPart {
-  std::string role;                               // "layers.0.attn.q"
+  std::string role;  // "layers.0.attn.q"
   // The stored extents, outermost first, each a product of the parameter's axes:
   // {{"heads", "head_dim"}, {"d_model"}}. All axes of the parameter appear once, but for
   // `expert` where `expert_index` picks one.
   std::vector<std::vector<std::string>> extents;
-  std::optional<int64_t> expert_index;            // this tensor holds one expert's slice
+  std::optional<int64_t> expert_index;  // this tensor holds one expert's slice
 };
 
 struct LayoutTensor {
   std::string name;
-  std::vector<LayoutPart> parts;                  // one, or several that lie fused
+  std::vector<LayoutPart> parts;  // one, or several that lie fused
   // How several parts lie together, along an axis counted in the *factored* extents (before products
   // are taken): kConcat joins there, kInterleave alternates elements there.
   int64_t join_axis = 0;
   Bundle::Arrangement arrangement = Bundle::Arrangement::kConcat;
-  bool optional = false;                          // may be absent (present iff its roles are in the graph)
+  bool optional = false;  // may be absent (present iff its roles are in the graph)
 };
 
 // A tensor that a checkpoint may carry and the model does not use: rotary inv_freq, masks.
@@ -52,9 +52,9 @@ struct IgnoredTensor {
 
 // A parameter that is not stored when it equals another one's program (transposed): tied heads.
 struct Tie {
-  std::string role;     // "lm_head"
-  std::string to;       // "embed"
-  std::string key;      // "tie_word_embeddings"
+  std::string role;  // "lm_head"
+  std::string to;    // "embed"
+  std::string key;   // "tie_word_embeddings"
   // What a runtime takes where the key is absent; unset: the key is then always written.
   std::optional<bool> implied;
 };
@@ -69,18 +69,18 @@ struct ConfigBinding {
     kSoftmaxScale,       // scale itself (granite: attention_multiplier)
     kNormEps,
     kTopK,
-    kDType,              // "bfloat16": the dtype that most parameter bytes have
+    kDType,  // "bfloat16": the dtype that most parameter bytes have
     kLayers,
-    kFixed,              // `text` as JSON: written whenever this layout is written
-    kAxisQuotient,       // physical size of axis `axis` / that of axis `text` (n_shared_experts: shared_ff / d_ff)
-    kAxisSum,            // physical sizes of axes `axis` and `text`, added (qk_head_dim: nope_dim + rope_dim)
-    kRopeInterleaved,    // a truth value: Rope.style is INTERLEAVED (deepseek: rope_interleave)
+    kFixed,         // `text` as JSON: written whenever this layout is written
+    kAxisQuotient,  // physical size of axis `axis` / that of axis `text` (n_shared_experts: shared_ff / d_ff)
+    kAxisSum,       // physical sizes of axes `axis` and `text`, added (qk_head_dim: nope_dim + rope_dim)
+    kRopeInterleaved,  // a truth value: Rope.style is INTERLEAVED (deepseek: rope_interleave)
   };
-  std::string key;       // dotted path in config.json
+  std::string key;  // dotted path in config.json
   Fact fact = Fact::kAxis;
-  std::string axis;      // kAxis
-  std::string scope;     // re2 on node paths (full match), "" = everywhere: which nodes say the fact
-  std::string text;      // kFixed
+  std::string axis;              // kAxis
+  std::string scope;             // re2 on node paths (full match), "" = everywhere: which nodes say the fact
+  std::string text;              // kFixed
   bool only_if_present = false;  // rewrite the key where the source config has it, never add it
   // What a runtime takes where the key is absent or null (head_dim: hidden_size / heads; rope_theta:
   // 10000). With it an absent key stays absent as long as the graph agrees. A fact that departs from
@@ -98,17 +98,18 @@ struct Carrier {
 };
 
 struct Layout {
-  std::string name;                     // "hub", "grouped"
-  std::vector<LayoutTensor> tensors;    // in file order of the family
+  std::string name;                   // "hub", "grouped"
+  std::vector<LayoutTensor> tensors;  // in file order of the family
   std::vector<IgnoredTensor> ignored;
   std::vector<Tie> ties;
   std::vector<ConfigBinding> bindings;
   std::vector<Carrier> carriers;
   // Facts that a plain runtime of this family derives rather than reads, so that a graph
   // which departs from them can't be said here:
-  bool head_dim_is_key = true;          // false: head_dim = d_model / heads (gpt2, bert)
-  bool partial_rotary_is_key = false;   // false: the whole head turns
-  bool masks_suppressed_tokens = true;  // generate() honours generation_config's suppress_tokens
+  bool head_dim_is_key = true;            // false: head_dim = d_model / heads (gpt2, bert)
+  bool heads_divide_d_model = false;      // true: its config refuses heads that do not divide d_model
+  bool partial_rotary_is_key = false;     // false: the whole head turns
+  bool masks_suppressed_tokens = true;    // generate() honours generation_config's suppress_tokens
   Rope::Style rope_style = Rope::HALVES;  // how heads turn where no kRopeInterleaved key says it
 };
 
@@ -123,8 +124,7 @@ std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
                                                    const std::map<std::string, WeightPtr>& stored);
 
 // The shape that `tensor` has on disk, given its parts' types.
-absl::StatusOr<Shape> StoredShape(const LayoutTensor& tensor,
-                                  const std::map<std::string, ParamType>& types);
+absl::StatusOr<Shape> StoredShape(const LayoutTensor& tensor, const std::map<std::string, ParamType>& types);
 
 // Storage (orientation, per_expert) that `tensor` gives its parts.
 Storage StorageOf(const LayoutPart& part, const ParamType& type);
@@ -139,8 +139,7 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
 // config.json of `graph`: `config` with every bound key written from the graph, other keys
 // kept. TF1602 where the graph's facts can't be said (two values for one key, a softmax scale that
 // no key holds and no carrier can).
-absl::StatusOr<JsonValue> ConfigFromGraph(const Layout& layout, const Graph& graph,
-                                          const JsonValue& config);
+absl::StatusOr<JsonValue> ConfigFromGraph(const Layout& layout, const Graph& graph, const JsonValue& config);
 
 // ---- the twin's own layout: roles as names
 
@@ -153,8 +152,8 @@ absl::StatusOr<JsonValue> ConfigFromGraph(const Layout& layout, const Graph& gra
 // In graph order.
 struct TwinTensor {
   std::string name;
-  WeightPtr program;                 // over the source's tensors
-  std::vector<std::string> roles;    // parameters it holds (several: a bundle, or aliases)
+  WeightPtr program;               // over the source's tensors
+  std::vector<std::string> roles;  // parameters it holds (several: a bundle, or aliases)
 };
 std::vector<TwinTensor> TwinTensors(const Graph& graph);
 // The inverse: for each role the program over twin tensors that yields its canonical parameter.

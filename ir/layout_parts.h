@@ -24,7 +24,7 @@ struct FactoredPart {
   Shape sizes;
   std::vector<int64_t> perm;  // canonical axes without `expert` where one expert is picked
   std::vector<int> groups;
-  int expert_axis = -1;       // canonical position of `expert` where one is picked
+  int expert_axis = -1;  // canonical position of `expert` where one is picked
 };
 
 // TF1503 where the part does not name each axis of the type once.

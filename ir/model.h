@@ -20,9 +20,9 @@ namespace twinforge {
 // A stored tensor of the source, for plans, ledgers and manifests.
 struct SourceTensor {
   std::string name;
-  std::string file;         // relative to root; "" when known from a config alone
-  WeightPtr source;         // the kSource node
-  std::string ignored;      // reason, where no role uses it
+  std::string file;     // relative to root; "" when known from a config alone
+  WeightPtr source;     // the kSource node
+  std::string ignored;  // reason, where no role uses it
 };
 
 // A file of the source checkpoint, for the manifest.
@@ -33,14 +33,14 @@ struct SourceFile {
 };
 
 struct Model {
-  std::string family;                   // "llama"
-  std::string model_type;               // of config.json: "mistral"
+  std::string family;      // "llama"
+  std::string model_type;  // of config.json: "mistral"
   Graph graph;
-  std::vector<Layout> layouts;          // [0] is the one its files use; others of the family follow
-  JsonValue config;                     // config.json as read
-  JsonValue generation_config;          // generation_config.json, or null
-  std::string root;                     // folder; "" from a config alone
-  std::vector<SourceTensor> sources;    // ascending by name
+  std::vector<Layout> layouts;        // [0] is the one its files use; others of the family follow
+  JsonValue config;                   // config.json as read
+  JsonValue generation_config;        // generation_config.json, or null
+  std::string root;                   // folder; "" from a config alone
+  std::vector<SourceTensor> sources;  // ascending by name
   std::vector<SourceFile> files;
   std::vector<std::string> companions;  // other files to carry: tokenizer.json, LICENSE (relative names)
   std::vector<std::string> warnings;

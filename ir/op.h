@@ -21,26 +21,26 @@ namespace twinforge {
 
 enum class OpKind : uint8_t {
   // primitives
-  kInput,        // a graph input
-  kAdd,          // x + y
-  kActivation,   // elementwise, ActivationAttrs
-  kSlice,        // SliceAttrs
+  kInput,       // a graph input
+  kAdd,         // x + y
+  kActivation,  // elementwise, ActivationAttrs
+  kSlice,       // SliceAttrs
   // composites
-  kLinear,           // y = x kernel + bias
+  kLinear,  // y = x kernel + bias
   kEmbedding,
   kRmsNorm,
   kLayerNorm,
   kAttention,
   kLatentAttention,
-  kMlp,              // down(act(up x))
-  kGatedMlp,         // down(act(gate x) * up x)
+  kMlp,       // down(act(up x))
+  kGatedMlp,  // down(act(gate x) * up x)
   kMoe,
   kLmHead,
 };
 
 struct SlotInfo {
-  absl::string_view name;   // "q"; the role is <node path>.q
-  bool main = false;        // the role is <node path> alone: embed, lm_head, norms, linear
+  absl::string_view name;  // "q"; the role is <node path>.q
+  bool main = false;       // the role is <node path> alone: embed, lm_head, norms, linear
   bool required = true;
   // "d_model -> heads head_dim", "expert ; d_model -> d_ff", "head_dim". "*" stands for one or
   // more axes of any name; several forms are separated by " | ", the usual one first.
@@ -54,15 +54,24 @@ struct SlotForm {
 
 // Which message of OpAttrs an op carries.
 enum class AttrsKind : uint8_t {
-  kNone, kEmbedding, kNorm, kAttention, kLatentAttention, kMlp, kMoe, kLmHead, kActivation, kSlice,
+  kNone,
+  kEmbedding,
+  kNorm,
+  kAttention,
+  kLatentAttention,
+  kMlp,
+  kMoe,
+  kLmHead,
+  kActivation,
+  kSlice,
 };
 
 struct OpInfo {
   OpKind kind;
-  absl::string_view name;            // "gated_mlp"
+  absl::string_view name;  // "gated_mlp"
   AttrsKind attrs = AttrsKind::kNone;
   bool composite = false;
-  int operands = 1;                  // activations it takes; -1: one or more
+  int operands = 1;  // activations it takes; -1: one or more
   std::vector<SlotInfo> slots;
 };
 

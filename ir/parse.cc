@@ -303,7 +303,8 @@ absl::Status GraphParser::ReadNodeParams(NodeText& node) {
       if (slot.empty() && info.main) slot = std::string(info.name);
     }
     if (slot.empty() || FindSlot(node.op, slot) == nullptr) {
-      return Fail(at, absl::StrCat(Info(node.op).name, " has no slot ", slot.empty() ? "for an unnamed parameter" : slot));
+      return Fail(at, absl::StrCat(Info(node.op).name, " has no slot ",
+                                   slot.empty() ? "for an unnamed parameter" : slot));
     }
     if (role != RoleOf(node.op, node.path, slot)) {
       return Fail(at, absl::StrCat("the role is @", RoleOf(node.op, node.path, slot)));
@@ -429,12 +430,14 @@ absl::StatusOr<Graph> GraphParser::Build() {
     std::vector<std::pair<std::string, Param>> params;
     for (const auto& [slot, role] : node.params) {
       auto param = params_.find(role);
-      if (param == params_.end()) return Fail(node.at, absl::StrCat("@", role, " stands nowhere under params"));
+      if (param == params_.end())
+        return Fail(node.at, absl::StrCat("@", role, " stands nowhere under params"));
       if (param->second.used) return Fail(node.at, absl::StrCat("@", role, " is used twice"));
       param->second.used = true;
       params.emplace_back(slot, std::move(param->second.param));
     }
-    const NodeId id = builder.Op(node.op, node.path, std::move(operands), std::move(node.attrs), std::move(params));
+    const NodeId id =
+        builder.Op(node.op, node.path, std::move(operands), std::move(node.attrs), std::move(params));
     if (!node.step.empty()) builder.SetStep(id, std::move(node.step));
     ids[node.path] = id;
   }

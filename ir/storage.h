@@ -36,7 +36,7 @@ struct Bundle {
   std::string role;                  // "layers.0.attn.qkv"
   std::vector<std::string> members;  // roles, in order; joined along their first out axis (kConcat)
   Arrangement arrangement = Arrangement::kConcat;
-  int64_t shards = 1;                // divides the joined axis of every member
+  int64_t shards = 1;  // divides the joined axis of every member
   bool operator==(const Bundle&) const = default;
 };
 

@@ -15,32 +15,52 @@ namespace twinforge {
 
 google::protobuf::Message* MutableAttrs(AttrsKind kind, OpAttrs& attrs) {
   switch (kind) {
-    case AttrsKind::kNone: return nullptr;
-    case AttrsKind::kEmbedding: return attrs.mutable_embedding();
-    case AttrsKind::kNorm: return attrs.mutable_norm();
-    case AttrsKind::kAttention: return attrs.mutable_attention();
-    case AttrsKind::kLatentAttention: return attrs.mutable_latent_attention();
-    case AttrsKind::kMlp: return attrs.mutable_mlp();
-    case AttrsKind::kMoe: return attrs.mutable_moe();
-    case AttrsKind::kLmHead: return attrs.mutable_lm_head();
-    case AttrsKind::kActivation: return attrs.mutable_activation();
-    case AttrsKind::kSlice: return attrs.mutable_slice();
+    case AttrsKind::kNone:
+      return nullptr;
+    case AttrsKind::kEmbedding:
+      return attrs.mutable_embedding();
+    case AttrsKind::kNorm:
+      return attrs.mutable_norm();
+    case AttrsKind::kAttention:
+      return attrs.mutable_attention();
+    case AttrsKind::kLatentAttention:
+      return attrs.mutable_latent_attention();
+    case AttrsKind::kMlp:
+      return attrs.mutable_mlp();
+    case AttrsKind::kMoe:
+      return attrs.mutable_moe();
+    case AttrsKind::kLmHead:
+      return attrs.mutable_lm_head();
+    case AttrsKind::kActivation:
+      return attrs.mutable_activation();
+    case AttrsKind::kSlice:
+      return attrs.mutable_slice();
   }
   return nullptr;
 }
 
 const google::protobuf::Message* AttrsOf(AttrsKind kind, const OpAttrs& attrs) {
   switch (kind) {
-    case AttrsKind::kNone: return nullptr;
-    case AttrsKind::kEmbedding: return &attrs.embedding();
-    case AttrsKind::kNorm: return &attrs.norm();
-    case AttrsKind::kAttention: return &attrs.attention();
-    case AttrsKind::kLatentAttention: return &attrs.latent_attention();
-    case AttrsKind::kMlp: return &attrs.mlp();
-    case AttrsKind::kMoe: return &attrs.moe();
-    case AttrsKind::kLmHead: return &attrs.lm_head();
-    case AttrsKind::kActivation: return &attrs.activation();
-    case AttrsKind::kSlice: return &attrs.slice();
+    case AttrsKind::kNone:
+      return nullptr;
+    case AttrsKind::kEmbedding:
+      return &attrs.embedding();
+    case AttrsKind::kNorm:
+      return &attrs.norm();
+    case AttrsKind::kAttention:
+      return &attrs.attention();
+    case AttrsKind::kLatentAttention:
+      return &attrs.latent_attention();
+    case AttrsKind::kMlp:
+      return &attrs.mlp();
+    case AttrsKind::kMoe:
+      return &attrs.moe();
+    case AttrsKind::kLmHead:
+      return &attrs.lm_head();
+    case AttrsKind::kActivation:
+      return &attrs.activation();
+    case AttrsKind::kSlice:
+      return &attrs.slice();
   }
   return nullptr;
 }

@@ -3,7 +3,7 @@
 //   graph tiny(tokens: i32[batch, seq]) -> (logits: lm_head) {
 //     embed = embedding(tokens) @embed {scale: 8}
 //     layers.0.norm_in = rms_norm(embed) @layers.0.norm_in {eps: 1e-05}
-//     layers.0.attn = attention(layers.0.norm_in) q=@layers.0.attn.q ... {scale: 0.25 ...} by "1 pad_head_dim"
+//     layers.0.attn = attention(layers.0.norm_in) q=@layers.0.attn.q ... {scale: 0.25 ...} by "1 pad_heads"
 //     ...
 //   }
 //   params {
@@ -14,9 +14,9 @@
 //   }
 //
 // Nodes are named by their paths; `by` names the step that made or last changed a node. Result types are not
-// printed: they follow from the inputs and parameters. It is the test language, the body of a twin's manifest,
-// and debug output at once. The parser treats input as hostile: a mistake is a
-// diagnostic (TF1502) with line and column.
+// printed: they follow from the inputs and parameters. It is the test language, the body of a twin's
+// manifest, and debug output at once. The parser treats input as hostile: a mistake is a diagnostic (TF1502)
+// with line and column.
 #ifndef TWINFORGE_IR_TEXT_H_
 #define TWINFORGE_IR_TEXT_H_
 

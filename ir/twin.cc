@@ -80,11 +80,12 @@ struct TensorPlan {
   std::vector<Stand> stands;
   Arrangement arrangement = Arrangement::kConcat;
   int64_t shards = 1;
-  int64_t axis = 0;   // joined, in stored factored axes
-  Shape joined;       // factored
+  int64_t axis = 0;  // joined, in stored factored axes
+  Shape joined;      // factored
 };
 
-TensorPlan PlanOf(const Graph& graph, std::string name, const std::vector<std::string>& roles, const Bundle* bundle) {
+TensorPlan PlanOf(const Graph& graph, std::string name, const std::vector<std::string>& roles,
+                  const Bundle* bundle) {
   TensorPlan plan;
   plan.name = std::move(name);
   for (const std::string& role : roles) {
@@ -101,7 +102,8 @@ TensorPlan PlanOf(const Graph& graph, std::string name, const std::vector<std::s
   return plan;
 }
 
-// Calls `visit(member, start in the member, start in the joined axis, count)` for each piece, in stored order.
+// Calls `visit(member, start in the member, start in the joined axis, count)` for each piece, in stored
+// order.
 template <typename Visit>
 void ForEachPiece(const TensorPlan& plan, Visit visit) {
   int64_t at = 0;
@@ -123,7 +125,8 @@ WeightPtr StoredProgram(const TensorPlan& plan) {
   if (parts.size() > 1 && plan.arrangement == Arrangement::kInterleave) {
     const auto count = static_cast<int64_t>(parts.size());
     const int64_t size = plan.stands[0].sizes[plan.axis];
-    joined = Take(Concat(plan.axis, parts), plan.axis, IndexMap::Tile(IndexMap::Slice(0, count, size), size, 1));
+    joined =
+        Take(Concat(plan.axis, parts), plan.axis, IndexMap::Tile(IndexMap::Slice(0, count, size), size, 1));
   } else if (parts.size() > 1) {
     std::vector<WeightPtr> pieces;
     ForEachPiece(plan, [&](size_t i, int64_t start, int64_t, int64_t count) {
@@ -148,7 +151,8 @@ std::vector<WeightPtr> MemberPrograms(const TensorPlan& plan, const WeightPtr& s
     if (members > 1) {
       const int64_t size = plan.stands[i].sizes[plan.axis];
       const bool interleaved = plan.arrangement == Arrangement::kInterleave;
-      part = Take(joined, plan.axis, interleaved ? IndexMap::Slice(i, size, members) : IndexMap::Join(maps[i]));
+      part =
+          Take(joined, plan.axis, interleaved ? IndexMap::Slice(i, size, members) : IndexMap::Join(maps[i]));
     }
     programs.push_back(Transpose(part, InversePermutation(plan.stands[i].perm)));
   }
@@ -217,7 +221,8 @@ std::map<std::string, WeightPtr> RolesFromTwin(const Graph& graph) {
     const WeightPtr& program = all[stored.tensor].program;
     const WeightPtr source = Source(all[stored.tensor].plan.name, program->dtype(), program->shape());
     std::vector<WeightPtr> members = MemberPrograms(stored.plan, source);
-    for (size_t i = 0; i < members.size(); ++i) programs[stored.plan.members[i]->role] = std::move(members[i]);
+    for (size_t i = 0; i < members.size(); ++i)
+      programs[stored.plan.members[i]->role] = std::move(members[i]);
   }
   return programs;
 }

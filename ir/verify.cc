@@ -71,8 +71,8 @@ absl::Status VerifyParam(const Param& param, const SlotInfo& slot) {
                                           ", the type ", Text(type)));
   }
   if (param.program->dtype() != type.dtype) {
-    return Fault(param.role, absl::StrCat("the program has dtype ", Name(param.program->dtype()), ", the type ",
-                                          Text(type)));
+    return Fault(param.role, absl::StrCat("the program has dtype ", Name(param.program->dtype()),
+                                          ", the type ", Text(type)));
   }
   if (param.storage.per_expert && (type.lead != 1 || type.axes[0].name != "expert")) {
     return Fault(param.role, "stored per expert, but its leading axis is not expert");
@@ -96,8 +96,8 @@ absl::Status VerifyAxes(const Graph& graph, const Node& node) {
       if (at == seen.end()) {
         seen.push_back({axis.name, axis.size, axis.logical, role});
       } else if (at->size != axis.size || at->logical != axis.logical) {
-        return Fault(role, absl::StrCat("axis ", axis.name, " is ", axis.size, "~", axis.logical, " here and ",
-                                        at->size, "~", at->logical, " in ", at->role));
+        return Fault(role, absl::StrCat("axis ", axis.name, " is ", axis.size, "~", axis.logical,
+                                        " here and ", at->size, "~", at->logical, " in ", at->role));
       }
     }
   }
@@ -106,16 +106,26 @@ absl::Status VerifyAxes(const Graph& graph, const Node& node) {
 
 bool AttrsFit(AttrsKind kind, const OpAttrs& attrs) {
   switch (kind) {
-    case AttrsKind::kNone: return attrs.attrs_case() == OpAttrs::ATTRS_NOT_SET;
-    case AttrsKind::kEmbedding: return attrs.has_embedding();
-    case AttrsKind::kNorm: return attrs.has_norm();
-    case AttrsKind::kAttention: return attrs.has_attention();
-    case AttrsKind::kLatentAttention: return attrs.has_latent_attention();
-    case AttrsKind::kMlp: return attrs.has_mlp();
-    case AttrsKind::kMoe: return attrs.has_moe();
-    case AttrsKind::kLmHead: return attrs.has_lm_head();
-    case AttrsKind::kActivation: return attrs.has_activation();
-    case AttrsKind::kSlice: return attrs.has_slice();
+    case AttrsKind::kNone:
+      return attrs.attrs_case() == OpAttrs::ATTRS_NOT_SET;
+    case AttrsKind::kEmbedding:
+      return attrs.has_embedding();
+    case AttrsKind::kNorm:
+      return attrs.has_norm();
+    case AttrsKind::kAttention:
+      return attrs.has_attention();
+    case AttrsKind::kLatentAttention:
+      return attrs.has_latent_attention();
+    case AttrsKind::kMlp:
+      return attrs.has_mlp();
+    case AttrsKind::kMoe:
+      return attrs.has_moe();
+    case AttrsKind::kLmHead:
+      return attrs.has_lm_head();
+    case AttrsKind::kActivation:
+      return attrs.has_activation();
+    case AttrsKind::kSlice:
+      return attrs.has_slice();
   }
   return false;
 }
@@ -146,8 +156,8 @@ absl::Status VerifyInput(const Graph& graph, const Node& node, NodeId id) {
     const std::optional<int64_t> size = axis.size.value();
     if (!IsAxisName(axis.name)) return Fault(node.path, absl::StrCat("\"", axis.name, "\" is no axis name"));
     if ((size && *size < 1) || axis.logical < 0 || (size && axis.logical > *size)) {
-      return Fault(node.path, absl::StrCat("axis ", axis.name, " has size ", axis.size.Text(), " and logical size ",
-                                           axis.logical));
+      return Fault(node.path, absl::StrCat("axis ", axis.name, " has size ", axis.size.Text(),
+                                           " and logical size ", axis.logical));
     }
   }
   return absl::OkStatus();
@@ -168,8 +178,8 @@ absl::Status VerifyNode(const Graph& graph, const Node& node, NodeId id) {
   TWIN_RETURN_IF_ERROR(VerifyAttrs(graph, node));
   TWIN_ASSIGN_OR_RETURN(const Type type, InferType(graph, node));
   if (type == node.type) return absl::OkStatus();
-  return Fault(node.path, absl::StrCat("the result is ", Text(node.type), ", its operands and parameters give ",
-                                       Text(type)));
+  return Fault(node.path, absl::StrCat("the result is ", Text(node.type),
+                                       ", its operands and parameters give ", Text(type)));
 }
 
 // ---- bundles
@@ -178,16 +188,19 @@ absl::Status VerifyMember(const Graph& graph, const Bundle& bundle, const Param&
   const ParamType& a = first.type;
   const ParamType& b = member.type;
   if (a.dtype != b.dtype) return Fault(bundle.role, absl::StrCat(member.role, " has another dtype"));
-  if (first.storage != member.storage) return Fault(bundle.role, absl::StrCat(member.role, " is stored otherwise"));
+  if (first.storage != member.storage)
+    return Fault(bundle.role, absl::StrCat(member.role, " is stored otherwise"));
   if (a.lead != b.lead || a.in != b.in || a.axes.size() != b.axes.size()) {
     return Fault(bundle.role, absl::StrCat(member.role, " has axes of another kind"));
   }
   const size_t joined = a.lead + a.in;
-  if (joined >= b.axes.size()) return Fault(bundle.role, absl::StrCat(member.role, " has no axis to join along"));
+  if (joined >= b.axes.size())
+    return Fault(bundle.role, absl::StrCat(member.role, " has no axis to join along"));
   const bool concat = bundle.arrangement == Bundle::Arrangement::kConcat;
   for (size_t i = 0; i < b.axes.size(); ++i) {
     if (a.axes[i].size != b.axes[i].size && !(concat && i == joined)) {
-      return Fault(bundle.role, absl::StrCat("axis ", b.axes[i].name, " of ", member.role, " differs in size"));
+      return Fault(bundle.role,
+                   absl::StrCat("axis ", b.axes[i].name, " of ", member.role, " differs in size"));
     }
   }
   if (bundle.shards < 1 || b.axes[joined].size % bundle.shards != 0) {
@@ -217,7 +230,8 @@ absl::Status VerifyBundle(const Graph& graph, const Bundle& bundle) {
 }  // namespace
 
 absl::Status Verify(const Graph& graph) {
-  if (!IsName(graph.name())) return Fault(graph.name(), "a graph's name has letters, digits, '_', '.' and '-' only");
+  if (!IsName(graph.name()))
+    return Fault(graph.name(), "a graph's name has letters, digits, '_', '.' and '-' only");
   if (graph.inputs().size() > graph.nodes().size()) return Fault(graph.name(), "an input is no node");
   size_t held = 0;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -232,7 +246,8 @@ absl::Status Verify(const Graph& graph) {
   if (graph.outputs().empty()) return Fault(graph.name(), "the graph has no output");
   std::set<absl::string_view> names;
   for (const auto& [name, value] : graph.outputs()) {
-    if (!IsName(name) || !names.insert(name).second) return Fault(name, "the output's name is taken or malformed");
+    if (!IsName(name) || !names.insert(name).second)
+      return Fault(name, "the output's name is taken or malformed");
     if (value < 0 || static_cast<size_t>(value) >= graph.nodes().size()) return Fault(name, "no such value");
   }
   return absl::OkStatus();

@@ -30,7 +30,8 @@ absl::Status AllOrNone(const Node& node, std::initializer_list<absl::string_view
 
 absl::Status VerifyRope(const Node& node, const Rope& rope, int64_t head_dim) {
   if (rope.style() == Rope::ABSENT) return absl::OkStatus();
-  if (rope.style() != Rope::HALVES && rope.style() != Rope::INTERLEAVED) return Fault(node, "unknown rope style");
+  if (rope.style() != Rope::HALVES && rope.style() != Rope::INTERLEAVED)
+    return Fault(node, "unknown rope style");
   if (!Positive(rope.theta())) return Fault(node, absl::StrCat("rope theta is ", rope.theta()));
   if (rope.rotary_dim() < 2 || rope.rotary_dim() % 2 != 0 || rope.rotary_dim() > head_dim) {
     return Fault(node, absl::StrCat("rotary_dim ", rope.rotary_dim(), " of a head of ", head_dim,
@@ -38,11 +39,12 @@ absl::Status VerifyRope(const Node& node, const Rope& rope, int64_t head_dim) {
   }
   const RopeScaling& scaling = rope.scaling();
   if (!RopeScaling::Kind_IsValid(scaling.kind())) return Fault(node, "unknown rope scaling");
-  if (scaling.kind() != RopeScaling::NONE && scaling.kind() != RopeScaling::LONGROPE && !Positive(scaling.factor())) {
+  if (scaling.kind() != RopeScaling::NONE && scaling.kind() != RopeScaling::LONGROPE &&
+      !Positive(scaling.factor())) {
     return Fault(node, absl::StrCat("rope scaling factor is ", scaling.factor()));
   }
-  if (scaling.kind() == RopeScaling::LONGROPE &&
-      (scaling.short_factor_size() * 2 != rope.rotary_dim() || scaling.long_factor_size() * 2 != rope.rotary_dim())) {
+  if (scaling.kind() == RopeScaling::LONGROPE && (scaling.short_factor_size() * 2 != rope.rotary_dim() ||
+                                                  scaling.long_factor_size() * 2 != rope.rotary_dim())) {
     return Fault(node, "longrope factors are not rotary_dim / 2 numbers each");
   }
   return absl::OkStatus();
@@ -122,11 +124,12 @@ absl::Status VerifyMoe(const Graph& graph, const Node& node) {
     return Fault(node, absl::StrCat("top_k ", attrs.top_k(), " of ", experts, " experts"));
   }
   if (!MoeAttrs::Score_IsValid(attrs.score())) return Fault(node, "unknown score");
-  if (!NotNegative(attrs.routed_scale())) return Fault(node, absl::StrCat("routed_scale is ", attrs.routed_scale()));
+  if (!NotNegative(attrs.routed_scale()))
+    return Fault(node, absl::StrCat("routed_scale is ", attrs.routed_scale()));
   if (attrs.groups() < 0 || attrs.top_groups() < 0 || attrs.top_groups() > attrs.groups() ||
       (attrs.groups() > 0 && experts % attrs.groups() != 0)) {
-    return Fault(node, absl::StrCat("top ", attrs.top_groups(), " of ", attrs.groups(), " groups of ", experts,
-                                    " experts"));
+    return Fault(node, absl::StrCat("top ", attrs.top_groups(), " of ", attrs.groups(), " groups of ",
+                                    experts, " experts"));
   }
   TWIN_RETURN_IF_ERROR(VerifyGrouping(graph, node));
   TWIN_RETURN_IF_ERROR(VerifyMlp(node, attrs.expert()));
@@ -159,19 +162,27 @@ absl::Status VerifyAttrs(const Graph& graph, const Node& node) {
     case OpKind::kInput:
     case OpKind::kAdd:
     case OpKind::kLinear:
-    case OpKind::kSlice: return absl::OkStatus();  // InferType judges a slice against its operand
+    case OpKind::kSlice:
+      return absl::OkStatus();  // InferType judges a slice against its operand
     case OpKind::kActivation:
       if (IsActivation(node.attrs->activation().act())) return absl::OkStatus();
       return Fault(node, "no activation that is known");
-    case OpKind::kEmbedding: return VerifyEmbedding(node);
+    case OpKind::kEmbedding:
+      return VerifyEmbedding(node);
     case OpKind::kRmsNorm:
-    case OpKind::kLayerNorm: return VerifyNorm(node);
-    case OpKind::kAttention: return VerifyAttention(graph, node);
-    case OpKind::kLatentAttention: return VerifyLatentAttention(graph, node);
+    case OpKind::kLayerNorm:
+      return VerifyNorm(node);
+    case OpKind::kAttention:
+      return VerifyAttention(graph, node);
+    case OpKind::kLatentAttention:
+      return VerifyLatentAttention(graph, node);
     case OpKind::kMlp:
-    case OpKind::kGatedMlp: return VerifyMlp(node, node.attrs->mlp());
-    case OpKind::kMoe: return VerifyMoe(graph, node);
-    case OpKind::kLmHead: return VerifyHead(node);
+    case OpKind::kGatedMlp:
+      return VerifyMlp(node, node.attrs->mlp());
+    case OpKind::kMoe:
+      return VerifyMoe(graph, node);
+    case OpKind::kLmHead:
+      return VerifyHead(node);
   }
   return absl::OkStatus();
 }

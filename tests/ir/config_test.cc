@@ -75,14 +75,17 @@ TEST(ConfigTest, AScaleThatNoKeySaysNeedsACarrier) {
   EXPECT_EQ(config.Find("logits_scaling")->Text(0), "1.0");
   Layout layout = LlamaLayout();
   layout.carriers.clear();
-  EXPECT_THAT(Written(layout, graph, true),
-              HasSubstr("error[TF1602]: layers.0.attn: after step 1 pad_head_dim: softmax scale 0.25 is not the 0.176777 "
-                        "that a plain runtime derives, and no key says it"));
+  EXPECT_THAT(
+      Written(layout, graph, true),
+      HasSubstr(
+          "error[TF1602]: layers.0.attn: after step 1 pad_head_dim: softmax scale 0.25 is not the 0.176777 "
+          "that a plain runtime derives, and no key says it"));
 }
 
 TEST(ConfigTest, AScaleKeyOfTheFamilyIsUsedFirst) {
   Layout layout = LlamaLayout();
-  layout.bindings.push_back({.key = "query_pre_attn_scalar", .fact = ConfigBinding::Fact::kSoftmaxScalePower, .implied = 16});
+  layout.bindings.push_back(
+      {.key = "query_pre_attn_scalar", .fact = ConfigBinding::Fact::kSoftmaxScalePower, .implied = 16});
   Graph graph = TinyLlama(true);
   Rewriter rewriter(graph, "1 pad_head_dim");
   PadHeads(rewriter, 32);
@@ -100,7 +103,8 @@ TEST(ConfigTest, NativePaddingIsRefused) {
               HasSubstr("rotary_dim 16 of a head of 32: a plain runtime turns the whole head"));
   Layout layout = LlamaLayout();
   layout.head_dim_is_key = false;
-  EXPECT_THAT(Written(layout, graph, true), HasSubstr("this family derives head_dim as 64 / 4, the twin has 32"));
+  EXPECT_THAT(Written(layout, graph, true),
+              HasSubstr("this family derives head_dim as 64 / 4, the twin has 32"));
 }
 
 TEST(ConfigTest, WhatOtherKeysImplyHoldsWhileTheyStand) {
@@ -135,7 +139,8 @@ TEST(ConfigTest, PartialRotaryIsAFactor) {
   Rewriter rewriter(graph, "1 pad_head_dim");
   PadHeads(rewriter, 48);
   SetAttention(rewriter, 16, 1e4, DefaultScale(48));
-  const double factor = ConfigFromGraph(layout, graph, Config(true))->Find("partial_rotary_factor")->as_number();
+  const double factor =
+      ConfigFromGraph(layout, graph, Config(true))->Find("partial_rotary_factor")->as_number();
   EXPECT_EQ(static_cast<int64_t>(48 * factor), 16);
 }
 
@@ -161,7 +166,8 @@ TEST(ConfigTest, ACastIsSaid) {
 
 TEST(ConfigTest, OneKeyCannotSayTwoThings) {
   Layout layout = LlamaLayout();
-  layout.bindings.push_back({.key = "num_attention_heads", .fact = ConfigBinding::Fact::kAxis, .axis = "kv_heads"});
+  layout.bindings.push_back(
+      {.key = "num_attention_heads", .fact = ConfigBinding::Fact::kAxis, .axis = "kv_heads"});
   EXPECT_THAT(Written(layout, TinyLlama(true), true),
               HasSubstr("error[TF1602]: num_attention_heads: one key for two facts of the twin, 4 and 2"));
 }
@@ -172,14 +178,18 @@ TEST(ConfigTest, AFactWithoutAKeyIsRefused) {
   SetAttention(rewriter, 16, 5000, DefaultScale(16));
   JsonValue config = Config(true);
   config.Remove("rope_theta");
-  EXPECT_THAT(Render(ConfigFromGraph(LlamaLayout(), graph, config).status()),
-              HasSubstr("error[TF1602]: rope_theta: the twin needs 5000.0 here, and this config has no such key"));
+  EXPECT_THAT(
+      Render(ConfigFromGraph(LlamaLayout(), graph, config).status()),
+      HasSubstr("error[TF1602]: rope_theta: the twin needs 5000.0 here, and this config has no such key"));
 }
 
 TEST(ConfigTest, AQuotientMustDivide) {
   Layout layout = LlamaLayout();
-  layout.bindings.push_back(
-      {.key = "n_rep", .fact = ConfigBinding::Fact::kAxisQuotient, .axis = "heads", .scope = ".*attn", .text = "kv_heads"});
+  layout.bindings.push_back({.key = "n_rep",
+                             .fact = ConfigBinding::Fact::kAxisQuotient,
+                             .axis = "heads",
+                             .scope = ".*attn",
+                             .text = "kv_heads"});
   EXPECT_EQ(ConfigFromGraph(layout, TinyLlama(true), Config(true))->Find("n_rep")->as_integer(), 2);
   layout.bindings.back().axis = "head_dim";
   layout.bindings.back().text = "d_model";
@@ -188,8 +198,12 @@ TEST(ConfigTest, AQuotientMustDivide) {
 
 TEST(ConfigTest, ASumFollowsWhereItIsPresent) {
   Layout layout = LlamaLayout();
-  layout.bindings.push_back({.key = "qk", .fact = ConfigBinding::Fact::kAxisSum, .axis = "heads", .scope = ".*attn",
-                             .text = "kv_heads", .only_if_present = true});
+  layout.bindings.push_back({.key = "qk",
+                             .fact = ConfigBinding::Fact::kAxisSum,
+                             .axis = "heads",
+                             .scope = ".*attn",
+                             .text = "kv_heads",
+                             .only_if_present = true});
   EXPECT_EQ(ConfigFromGraph(layout, TinyLlama(true), Config(true))->Find("qk"), nullptr);
   JsonValue config = Config(true);
   config.Set("qk", JsonValue::Integer(5));

@@ -63,10 +63,11 @@ std::vector<LayoutTensor> PerExpert(int64_t experts) {
   return tensors;
 }
 
-const std::vector<std::pair<std::string, std::string>> kMoeSlots = {{"router", "d_model=16 -> expert=4"},
-                                                                    {"gate", "expert=4; d_model=16 -> d_ff=12"},
-                                                                    {"up", "expert=4; d_model=16 -> d_ff=12"},
-                                                                    {"down", "expert=4; d_ff=12 -> d_model=16"}};
+const std::vector<std::pair<std::string, std::string>> kMoeSlots = {
+    {"router", "d_model=16 -> expert=4"},
+    {"gate", "expert=4; d_model=16 -> d_ff=12"},
+    {"up", "expert=4; d_model=16 -> d_ff=12"},
+    {"down", "expert=4; d_ff=12 -> d_model=16"}};
 
 std::vector<LayoutCase> AttentionCases() {
   std::vector<LayoutCase> cases;
@@ -93,9 +94,11 @@ std::vector<LayoutCase> AttentionCases() {
                      {"k_bias", "kv_heads=2 head_dim=8"},
                      {"v_bias", "kv_heads=2 head_dim=8"},
                      {"o_bias", "d_model=16"}}},
-                   {TensorOf("c_attn.weight", {{"m.q", "d_model heads*head_dim"},
-                                               {"m.k", "d_model kv_heads*head_dim"},
-                                               {"m.v", "d_model kv_heads*head_dim"}}, 1),
+                   {TensorOf("c_attn.weight",
+                             {{"m.q", "d_model heads*head_dim"},
+                              {"m.k", "d_model kv_heads*head_dim"},
+                              {"m.v", "d_model kv_heads*head_dim"}},
+                             1),
                     TensorOf("c_attn.bias", {{"m.q_bias", "heads*head_dim"},
                                              {"m.k_bias", "kv_heads*head_dim"},
                                              {"m.v_bias", "kv_heads*head_dim"}}),
@@ -103,27 +106,30 @@ std::vector<LayoutCase> AttentionCases() {
                     TensorOf("c_proj.bias", {{"m.o_bias", "d_model"}})},
                    {{"m.qkv", {"m.q", "m.k", "m.v"}, kConcat, 1},
                     {"m.qkv_bias", {"m.q_bias", "m.k_bias", "m.v_bias"}, kConcat, 1}}});
-  cases.push_back({"deepseek latent attention",
-                   {OpKind::kLatentAttention,
-                    Latent(),
-                    {{"q_a", "d_model=32 -> q_lora=12"},
-                     {"q_a_norm", "q_lora=12"},
-                     {"q_nope", "q_lora=12 -> heads=3 nope_dim=10"},
-                     {"q_rope", "q_lora=12 -> heads=3 rope_dim=8"},
-                     {"kv_a", "d_model=32 -> kv_lora=14"},
-                     {"k_rope", "d_model=32 -> rope_dim=8"},
-                     {"kv_a_norm", "kv_lora=14"},
-                     {"k_b", "kv_lora=14 -> heads=3 nope_dim=10"},
-                     {"v_b", "kv_lora=14 -> heads=3 v_head_dim=6"},
-                     {"o", "heads=3 v_head_dim=6 -> d_model=32"}}},
-                   {TensorOf("q_a_proj", {{"m.q_a", "q_lora d_model"}}),
-                    TensorOf("q_a_layernorm", {{"m.q_a_norm", "q_lora"}}),
-                    TensorOf("q_b_proj", {{"m.q_nope", "heads*nope_dim q_lora"}, {"m.q_rope", "heads*rope_dim q_lora"}}, 1),
-                    TensorOf("kv_a_proj_with_mqa", {{"m.kv_a", "kv_lora d_model"}, {"m.k_rope", "rope_dim d_model"}}),
-                    TensorOf("kv_a_layernorm", {{"m.kv_a_norm", "kv_lora"}}),
-                    TensorOf("kv_b_proj", {{"m.k_b", "heads*nope_dim kv_lora"}, {"m.v_b", "heads*v_head_dim kv_lora"}}, 1),
-                    TensorOf("o_proj", {{"m.o", "d_model heads*v_head_dim"}})},
-                   {}});
+  cases.push_back(
+      {"deepseek latent attention",
+       {OpKind::kLatentAttention,
+        Latent(),
+        {{"q_a", "d_model=32 -> q_lora=12"},
+         {"q_a_norm", "q_lora=12"},
+         {"q_nope", "q_lora=12 -> heads=3 nope_dim=10"},
+         {"q_rope", "q_lora=12 -> heads=3 rope_dim=8"},
+         {"kv_a", "d_model=32 -> kv_lora=14"},
+         {"k_rope", "d_model=32 -> rope_dim=8"},
+         {"kv_a_norm", "kv_lora=14"},
+         {"k_b", "kv_lora=14 -> heads=3 nope_dim=10"},
+         {"v_b", "kv_lora=14 -> heads=3 v_head_dim=6"},
+         {"o", "heads=3 v_head_dim=6 -> d_model=32"}}},
+       {TensorOf("q_a_proj", {{"m.q_a", "q_lora d_model"}}),
+        TensorOf("q_a_layernorm", {{"m.q_a_norm", "q_lora"}}),
+        TensorOf("q_b_proj", {{"m.q_nope", "heads*nope_dim q_lora"}, {"m.q_rope", "heads*rope_dim q_lora"}},
+                 1),
+        TensorOf("kv_a_proj_with_mqa", {{"m.kv_a", "kv_lora d_model"}, {"m.k_rope", "rope_dim d_model"}}),
+        TensorOf("kv_a_layernorm", {{"m.kv_a_norm", "kv_lora"}}),
+        TensorOf("kv_b_proj", {{"m.k_b", "heads*nope_dim kv_lora"}, {"m.v_b", "heads*v_head_dim kv_lora"}},
+                 1),
+        TensorOf("o_proj", {{"m.o", "d_model heads*v_head_dim"}})},
+       {}});
   return cases;
 }
 
@@ -132,28 +138,34 @@ std::vector<LayoutCase> ExpertCases() {
   cases.push_back({"phi3 fused gate_up",
                    {OpKind::kGatedMlp,
                     Mlp(SILU),
-                    {{"gate", "d_model=16 -> d_ff=12"}, {"up", "d_model=16 -> d_ff=12"}, {"down", "d_ff=12 -> d_model=16"}}},
+                    {{"gate", "d_model=16 -> d_ff=12"},
+                     {"up", "d_model=16 -> d_ff=12"},
+                     {"down", "d_ff=12 -> d_model=16"}}},
                    {TensorOf("gate_up_proj", {{"m.gate", "d_ff d_model"}, {"m.up", "d_ff d_model"}}),
                     TensorOf("down_proj", {{"m.down", "d_model d_ff"}})},
                    {{"m.gate_up", {"m.gate", "m.up"}, kConcat, 1}}});
   cases.push_back({"one tensor per expert", {OpKind::kMoe, Moe(2), kMoeSlots}, PerExpert(4), {}});
-  cases.push_back({"experts stacked, gate and up joined",
-                   {OpKind::kMoe, Moe(2), kMoeSlots},
-                   {TensorOf("router", {{"m.router", "expert d_model"}}),
-                    TensorOf("gate_up_proj", {{"m.gate", "expert d_ff d_model"}, {"m.up", "expert d_ff d_model"}}, 1),
-                    TensorOf("down_proj", {{"m.down", "expert d_model d_ff"}})},
-                   {{"m.gate_up", {"m.gate", "m.up"}, kConcat, 1}}});
+  cases.push_back(
+      {"experts stacked, gate and up joined",
+       {OpKind::kMoe, Moe(2), kMoeSlots},
+       {TensorOf("router", {{"m.router", "expert d_model"}}),
+        TensorOf("gate_up_proj", {{"m.gate", "expert d_ff d_model"}, {"m.up", "expert d_ff d_model"}}, 1),
+        TensorOf("down_proj", {{"m.down", "expert d_model d_ff"}})},
+       {{"m.gate_up", {"m.gate", "m.up"}, kConcat, 1}}});
   std::vector<std::pair<std::string, std::string>> slots = kMoeSlots;
   slots.emplace_back("gate_bias", "expert=4; d_ff=12");
   slots.emplace_back("up_bias", "expert=4; d_ff=12");
-  cases.push_back({"gpt-oss, gate and up interleaved",
-                   {OpKind::kMoe, Moe(2), slots},
-                   {TensorOf("router", {{"m.router", "expert d_model"}}),
-                    TensorOf("gate_up_proj", {{"m.gate", "expert d_model d_ff"}, {"m.up", "expert d_model d_ff"}}, 2, kInterleave),
-                    TensorOf("gate_up_proj_bias", {{"m.gate_bias", "expert d_ff"}, {"m.up_bias", "expert d_ff"}}, 1, kInterleave),
-                    TensorOf("down_proj", {{"m.down", "expert d_ff d_model"}})},
-                   {{"m.gate_up", {"m.gate", "m.up"}, kInterleave, 1},
-                    {"m.gate_up_bias", {"m.gate_bias", "m.up_bias"}, kInterleave, 1}}});
+  cases.push_back(
+      {"gpt-oss, gate and up interleaved",
+       {OpKind::kMoe, Moe(2), slots},
+       {TensorOf("router", {{"m.router", "expert d_model"}}),
+        TensorOf("gate_up_proj", {{"m.gate", "expert d_model d_ff"}, {"m.up", "expert d_model d_ff"}}, 2,
+                 kInterleave),
+        TensorOf("gate_up_proj_bias", {{"m.gate_bias", "expert d_ff"}, {"m.up_bias", "expert d_ff"}}, 1,
+                 kInterleave),
+        TensorOf("down_proj", {{"m.down", "expert d_ff d_model"}})},
+       {{"m.gate_up", {"m.gate", "m.up"}, kInterleave, 1},
+        {"m.gate_up_bias", {"m.gate_bias", "m.up_bias"}, kInterleave, 1}}});
   return cases;
 }
 
@@ -199,12 +211,15 @@ TEST(TwinTest, RolesComeBackFromTheirTensors) {
     SCOPED_TRACE(one.name);
     const TinyModel model = TinyOf(one.op, LayoutFor(one), one.bundles);
     Bindings bindings;
-    for (const TwinTensor& tensor : TwinTensors(model.graph)) bindings.emplace_back(tensor.name, tensor.program);
-    std::sort(bindings.begin(), bindings.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const TwinTensor& tensor : TwinTensors(model.graph))
+      bindings.emplace_back(tensor.name, tensor.program);
+    std::sort(bindings.begin(), bindings.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
     const std::map<std::string, WeightPtr> roles = RolesFromTwin(model.graph);
     ASSERT_EQ(roles.size(), model.graph.params().size());
     for (const auto& [role, program] : roles) {
-      EXPECT_EQ(Substitute(program, bindings), model.graph.FindParam(role)->program) << role << " = " << Text(program);
+      EXPECT_EQ(Substitute(program, bindings), model.graph.FindParam(role)->program)
+          << role << " = " << Text(program);
     }
   }
 }
@@ -213,17 +228,22 @@ TEST(TwinTest, KernelsAreMatricesThatLieAsStorageSays) {
   Graph graph = TinyLlama(true);
   Rewriter rewriter(graph, "1 test");
   rewriter.SetStorage("layers.0.attn.o", {Orientation::kInOut, false});
-  rewriter.AddBundle({"layers.0.attn.qkv", {"layers.0.attn.q", "layers.0.attn.k", "layers.0.attn.v"}, kConcat, 2});
+  rewriter.AddBundle(
+      {"layers.0.attn.qkv", {"layers.0.attn.q", "layers.0.attn.k", "layers.0.attn.v"}, kConcat, 2});
   ASSERT_TRUE(Verify(graph).ok()) << Verify(graph);
   std::map<std::string, TwinTensor> tensors;
   for (TwinTensor& tensor : TwinTensors(graph)) tensors[tensor.name] = tensor;
-  EXPECT_EQ(Text(tensors.at("layers.0.attn.o").program), "transpose(source(\"o_proj\": bf16[64, 64]), [1, 0])");
+  EXPECT_EQ(Text(tensors.at("layers.0.attn.o").program),
+            "transpose(source(\"o_proj\": bf16[64, 64]), [1, 0])");
   // Shard 0 has heads 0 and 1 of q, head 0 of k and of v; shard 1 the others.
-  EXPECT_EQ(Text(tensors.at("layers.0.attn.qkv").program),
-            "concat(0, take(source(\"q_proj\": bf16[64, 64]), 0, [0:32]), take(source(\"k_proj\": bf16[32, 64]), 0, "
-            "[0:16]), take(source(\"v_proj\": bf16[32, 64]), 0, [0:16]), take(source(\"q_proj\": bf16[64, 64]), 0, "
-            "[32:64]), take(source(\"k_proj\": bf16[32, 64]), 0, [16:32]), take(source(\"v_proj\": bf16[32, 64]), 0, "
-            "[16:32]))");
+  EXPECT_EQ(
+      Text(tensors.at("layers.0.attn.qkv").program),
+      "concat(0, take(source(\"q_proj\": bf16[64, 64]), 0, [0:32]), take(source(\"k_proj\": bf16[32, 64]), "
+      "0, "
+      "[0:16]), take(source(\"v_proj\": bf16[32, 64]), 0, [0:16]), take(source(\"q_proj\": bf16[64, 64]), 0, "
+      "[32:64]), take(source(\"k_proj\": bf16[32, 64]), 0, [16:32]), take(source(\"v_proj\": bf16[32, 64]), "
+      "0, "
+      "[16:32]))");
   // The tied head lies as its table does, so it is the same tensor.
   EXPECT_EQ(tensors.at("embed").roles, (std::vector<std::string>{"embed", "lm_head"}));
   EXPECT_FALSE(tensors.contains("lm_head"));
@@ -286,12 +306,19 @@ void Regroup(Rewriter& rewriter) {
 TEST(LayoutTest, RefusesWhatAPlainLayoutCannotSay) {
   const RefusalCase cases[] = {
       {"error[TF1601]: layers.0.attn.q: after step 3 test: it lies [in, out], the layout stores it [out, in]",
-       [](Rewriter& r) { r.SetStorage("layers.0.attn.q", {Orientation::kInOut, false}); }},
-      {"error[TF1601]: layers.0.mlp.gate: after step 3 test: it lies fused in layers.0.mlp.gate_up, the layout stores "
-       "it in \"gate_proj\" with 0 others",
-       [](Rewriter& r) { r.AddBundle({"layers.0.mlp.gate_up", {"layers.0.mlp.gate", "layers.0.mlp.up"}, kConcat, 1}); }},
+       [](Rewriter& r) {
+         r.SetStorage("layers.0.attn.q", {Orientation::kInOut, false});
+       }},
+      {"error[TF1601]: layers.0.mlp.gate: after step 3 test: it lies fused in layers.0.mlp.gate_up, the "
+       "layout stores "
+       "it alone in \"gate_proj\"",
+       [](Rewriter& r) {
+         r.AddBundle({"layers.0.mlp.gate_up", {"layers.0.mlp.gate", "layers.0.mlp.up"}, kConcat, 1});
+       }},
       {"error[TF1601]: lm_head: after step 3 test: it is tied to embed, which lies the other way",
-       [](Rewriter& r) { r.SetStorage("lm_head", {Orientation::kInOut, false}); }},
+       [](Rewriter& r) {
+         r.SetStorage("lm_head", {Orientation::kInOut, false});
+       }},
       {"error[TF1601]: layers.0.attn.q_bias: after step 3 test: the layout has no place for it",
        [](Rewriter& r) {
          r.AddParam(r.graph().FindNode("layers.0.attn")->id, "q_bias", TypeOf("heads=4 head_dim=16"),
@@ -310,8 +337,11 @@ TEST(LayoutTest, RefusesWhatAPlainLayoutCannotSay) {
 TEST(LayoutTest, RefusesExpertsThatLieOtherwise) {
   const RefusalCase cases[] = {
       {"it lies [out, in], the layout stores it [out, in], one tensor per expert",
-       [](Rewriter& r) { r.SetStorage("m.up", {Orientation::kOutIn, false}); }},
-      {"m.gate: after step 3 test: the layout stores expert 0 apart, but it is bf16[expert_group=2; d_model=16 -> "
+       [](Rewriter& r) {
+         r.SetStorage("m.up", {Orientation::kOutIn, false});
+       }},
+      {"m.gate: after step 3 test: the layout stores expert 0 apart, but it is bf16[expert_group=2; "
+       "d_model=16 -> "
        "member=2, d_ff=12]",
        Regroup},
   };
@@ -332,7 +362,8 @@ TEST(LayoutTest, RefusesABundleCutForShards) {
   EXPECT_THAT(MessageOf(FilesFromGraph(LayoutFor(phi3), model.graph).status()),
               HasSubstr("m.qkv is cut for 2 shards, the layout stores it whole"));
   model = TinyOf(phi3.op, LayoutFor(phi3), {{"m.kqv", {"m.k", "m.q", "m.v"}, kConcat, 1}});
-  EXPECT_THAT(MessageOf(FilesFromGraph(LayoutFor(phi3), model.graph).status()), HasSubstr("it lies fused in m.kqv"));
+  EXPECT_THAT(MessageOf(FilesFromGraph(LayoutFor(phi3), model.graph).status()),
+              HasSubstr("it lies fused in m.kqv"));
 }
 
 TEST(LayoutTest, AMissingTensorThatIsNotOptionalIsRefused) {

@@ -54,7 +54,8 @@ Graph Changed() {
   pad.SetParam("lm_head", type, Pad(head.program, 1, 20));
   pad.InferTypes();
   Rewriter fuse(graph, "2 fuse_gate_up");
-  fuse.AddBundle({"layers.0.mlp.gate_up", {"layers.0.mlp.gate", "layers.0.mlp.up"}, Bundle::Arrangement::kConcat, 2});
+  fuse.AddBundle(
+      {"layers.0.mlp.gate_up", {"layers.0.mlp.gate", "layers.0.mlp.up"}, Bundle::Arrangement::kConcat, 2});
   fuse.InferTypes();
   return graph;
 }
@@ -101,7 +102,8 @@ TEST(TextTest, MistakesAreToldWithTheirPlace) {
       {"{act: SILU}", "{act: SILU", "6:129: Message type \"twinforge.MlpAttrs\" has no field named \"by\"."},
       {"eps: 1e-05", "epsilon: 1e-05", "has no field named \"epsilon\""},
       {"@embed: bf16", "@embbed: bf16", "@embed stands nowhere under params"},
-      {"source(\"embed_tokens\"", "sourze(\"embed_tokens\"", "11:50: weight program: line 1, column 1: unknown verb 'sourze'"},
+      {"source(\"embed_tokens\"", "sourze(\"embed_tokens\"",
+       "11:50: weight program: line 1, column 1: unknown verb 'sourze'"},
       {"source(\"embed_tokens\": bf16[300, 64])", "source(\"embed_tokens\": bf16[300, 64]", "no ) closes"},
       {"vocab=300 -> d_model=64] in_out", "vocab=300 -> d_model=64]", "expected out_in"},
       {"[vocab=300 -> d_model=64]", "[vocab=300 -> d_model -> 64]", "expected ="},
@@ -113,8 +115,10 @@ TEST(TextTest, MistakesAreToldWithTheirPlace) {
       {"scale: 0.25", "scale: nan", "softmax scale is nan"},
       {"{act: SILU}", "{}", "no activation that is known"},
       {"eps: 1e-05", "eps: -1", "eps is -1"},
-      {"kv_heads=2, head_dim=16] out_in = reshape(transpose(source(\"k_proj\": bf16[32, 64]), [1, 0]), [64, 2, 16])",
-       "kv_heads=1, head_dim=16] out_in = reshape(transpose(source(\"k_proj\": bf16[16, 64]), [1, 0]), [64, 1, 16])",
+      {"kv_heads=2, head_dim=16] out_in = reshape(transpose(source(\"k_proj\": bf16[32, 64]), [1, 0]), [64, "
+       "2, 16])",
+       "kv_heads=1, head_dim=16] out_in = reshape(transpose(source(\"k_proj\": bf16[16, 64]), [1, 0]), [64, "
+       "1, 16])",
        "layers.0.attn.v: axis kv_heads is 2~2 here and 1~1 in layers.0.attn.k"},
       {"vocab=320~300", "vocab=320~400", "axis vocab has size 320 and logical size 400"},
       {"vocab=320~300", "vocab=300", "the program has shape [64, 320]"},
@@ -126,7 +130,8 @@ TEST(TextTest, MistakesAreToldWithTheirPlace) {
       {"gate_up = concat(@layers.0.mlp.gate, ", "gate_up = concat(@layers.0.mlp.down, ", "differs in size"},
       {"shards 2", "shards 5", "d_ff 96 of layers.0.mlp.gate does not divide into 5 shards"},
       {"gate_up = concat", "gate = concat", "a parameter has the bundle's role"},
-      {"@layers.0.norm_in: bf16[d_model=64]", "@layers.0.norm_in: bf16[d_model=64] per_expert", "stored per expert"},
+      {"@layers.0.norm_in: bf16[d_model=64]", "@layers.0.norm_in: bf16[d_model=64] per_expert",
+       "stored per expert"},
   };
   for (const Mistake& mistake : mistakes) {
     ASSERT_TRUE(absl::StrContains(kLlama, mistake.from)) << mistake.from;

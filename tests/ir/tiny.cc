@@ -52,8 +52,8 @@ ParamType TypeOf(const std::string& axes) {
   return type;
 }
 
-LayoutTensor TensorOf(std::string name, std::vector<std::pair<std::string, std::string>> parts, int64_t join_axis,
-                      Bundle::Arrangement arrangement) {
+LayoutTensor TensorOf(std::string name, std::vector<std::pair<std::string, std::string>> parts,
+                      int64_t join_axis, Bundle::Arrangement arrangement) {
   LayoutTensor tensor;
   tensor.name = std::move(name);
   for (auto& [role, extents] : parts) tensor.parts.push_back({role, Extents(extents), std::nullopt});
@@ -136,7 +136,10 @@ Layout LlamaLayout() {
       {.key = "intermediate_size", .fact = Fact::kAxis, .axis = "d_ff"},
       {.key = "vocab_size", .fact = Fact::kAxis, .axis = "vocab"},
       {.key = "rope_theta", .fact = Fact::kRopeTheta, .only_if_present = true, .implied = 10000},
-      {.key = "rope_parameters.rope_theta", .fact = Fact::kRopeTheta, .only_if_present = true, .implied = 10000},
+      {.key = "rope_parameters.rope_theta",
+       .fact = Fact::kRopeTheta,
+       .only_if_present = true,
+       .implied = 10000},
       {.key = "rms_norm_eps", .fact = Fact::kNormEps},
       {.key = "num_hidden_layers", .fact = Fact::kLayers},
       {.key = "torch_dtype", .fact = Fact::kDType, .only_if_present = true},
@@ -150,10 +153,11 @@ Layout LlamaLayout() {
 }
 
 const char* LlamaConfig(bool tied) {
-  return tied ? R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+  return tied
+             ? R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
  "intermediate_size": 96, "vocab_size": 300, "rope_theta": 1e4, "rms_norm_eps": 1e-05, "num_hidden_layers": 1,
  "torch_dtype": "bfloat16", "tie_word_embeddings": true, "bos_token_id": 1})"
-              : R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+             : R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
  "intermediate_size": 96, "vocab_size": 300, "rope_parameters": {"rope_theta": 10000.0}, "rms_norm_eps": 0.00001,
  "num_hidden_layers": 1, "head_dim": null})";
 }
@@ -181,7 +185,9 @@ Graph TinyLlama(bool tied) {
     stored[tensor.name] = Source(tensor.name, DType::kBF16, Must(StoredShape(tensor, types)));
   }
   const std::map<std::string, WeightPtr> programs = ProgramsFromFiles(layout, types, stored);
-  auto param = [&](const std::string& role) { return Param{"", types.at(role), programs.at(role), storage.at(role)}; };
+  auto param = [&](const std::string& role) {
+    return Param{"", types.at(role), programs.at(role), storage.at(role)};
+  };
   Builder b("llama");
   const NodeId tokens =
       b.Input("tokens", {DType::kI32, {{"batch", Dim::Symbol("batch"), 0}, {"seq", Dim::Symbol("seq"), 0}}});
@@ -191,7 +197,8 @@ Graph TinyLlama(bool tied) {
   mlp.mutable_mlp()->set_act(SILU);
   head.mutable_lm_head();
   const NodeId x = b.Op(OpKind::kEmbedding, "embed", {tokens}, embedding, {{"table", param("embed")}});
-  const NodeId n = b.Op(OpKind::kRmsNorm, "layers.0.norm_in", {x}, norm, {{"scale", param("layers.0.norm_in")}});
+  const NodeId n =
+      b.Op(OpKind::kRmsNorm, "layers.0.norm_in", {x}, norm, {{"scale", param("layers.0.norm_in")}});
   const NodeId a = b.Op(OpKind::kAttention, "layers.0.attn", {n}, AttentionOf(16, 10000),
                         {{"o", param("layers.0.attn.o")},
                          {"q", param("layers.0.attn.q")},

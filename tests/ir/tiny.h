@@ -18,8 +18,8 @@ namespace twinforge {
 ParamType TypeOf(const std::string& axes);
 
 // One tensor of a layout: name, then role and extents per part: {"q", "heads*head_dim d_model"}.
-LayoutTensor TensorOf(std::string name, std::vector<std::pair<std::string, std::string>> parts, int64_t join_axis = 0,
-                      Bundle::Arrangement arrangement = Bundle::Arrangement::kConcat);
+LayoutTensor TensorOf(std::string name, std::vector<std::pair<std::string, std::string>> parts,
+                      int64_t join_axis = 0, Bundle::Arrangement arrangement = Bundle::Arrangement::kConcat);
 // The same for expert `index` alone.
 LayoutTensor ExpertTensorOf(std::string name, std::string role, std::string extents, int64_t index);
 
