@@ -19,6 +19,7 @@ Json ScoreJson(const Score& score) {
   json["seconds"] = {{"bound", score.ladder.back().seconds}};
   json["tokens_per_second"] = score.tokens_per_second;
   json["feasible"] = score.feasible;
+  if (!score.shortfall.empty()) json["shortfall"] = score.shortfall;
   json["memory"] = {{"parameter_bytes", score.parameter_bytes}, {"cache_bytes", score.cache_bytes}, {"device_bytes", score.memory_bytes}};
   json["ladder"] = Json::array();
   for (const RungRow& rung : score.ladder) {
@@ -29,9 +30,19 @@ Json ScoreJson(const Score& score) {
     const OpCount& op = score.ops[i];
     json["ops"].push_back({{"path", op.path}, {"op", op.op}, {"useful_flops", op.useful_flops}, {"issued_flops", op.issued_flops},
                            {"weight_bytes", op.weight_bytes}, {"cache_bytes", op.cache_bytes},
-                           {"activation_bytes", op.activation_bytes}, {"added_seconds", score.attribution[i]}});
+                           {"activation_bytes", op.activation_bytes}, {"tile_flops", op.tile_flops},
+                           {"memory_bytes", op.memory_bytes}, {"note", op.note}, {"added_seconds", score.attribution[i]}});
   }
   return json;
+}
+
+// What the counts assume, each said once.
+std::vector<std::string> NotesOf(const Score& score) {
+  std::vector<std::string> notes;
+  for (const OpCount& op : score.ops) {
+    if (!op.note.empty() && std::find(notes.begin(), notes.end(), op.note) == notes.end()) notes.push_back(op.note);
+  }
+  return notes;
 }
 
 std::string HumanScore(const Score& source, const std::optional<Score>& twin) {
@@ -52,11 +63,15 @@ std::string HumanScore(const Score& source, const std::optional<Score>& twin) {
   absl::StrAppend(&out, table.Text());
   const auto memory = [](absl::string_view who, const Score& s) {
     return absl::StrCat("  ", who, ": parameters ", HumanBytes(s.parameter_bytes), " + cache ", HumanBytes(s.cache_bytes), " of ",
-                        HumanBytes(s.memory_bytes), s.feasible ? "" : ": DOES NOT FIT", "; at most ",
-                        absl::StrFormat("%.1f", s.tokens_per_second), " tokens/s\n");
+                        HumanBytes(s.memory_bytes), s.feasible ? absl::StrFormat("; at most %.1f tokens/s", s.tokens_per_second)
+                                                               : absl::StrCat(": does not fit, ", s.shortfall), "\n");
   };
   absl::StrAppend(&out, memory("source", source));
   if (twin) absl::StrAppend(&out, memory("twin  ", *twin));
+  if (twin && twin->ladder.back().seconds == source.ladder.back().seconds) {
+    absl::StrAppend(&out, "  no bound moves: orientation and fusing change what kernels and layouts cost, which bounds do not see\n");
+  }
+  for (const std::string& note : NotesOf(source)) absl::StrAppend(&out, "  note: ", note, "\n");
   return out;
 }
 
@@ -66,12 +81,18 @@ struct ScoreFlags {
   std::string phase = "decode";
   int64_t batch = 1;
   int64_t context = 1024;
+  std::string routing = "same";
 };
 
 absl::StatusOr<Outcome> RunScore(const ScoreFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
   const Graph source = opened.source_graph ? *opened.source_graph : opened.model.graph;
-  const Workload workload{flags.phase == "prefill" ? Phase::kPrefill : Phase::kDecode, flags.batch, flags.context, flags.recipe.shards};
+  Workload workload;
+  workload.phase = flags.phase == "prefill" ? Phase::kPrefill : Phase::kDecode;
+  workload.batch = flags.batch;
+  workload.context = flags.context;
+  workload.shards = flags.recipe.shards;
+  workload.routing = flags.routing == "spread" ? Routing::kSpread : Routing::kSame;
   std::optional<Graph> twin_graph;
   if (opened.source_graph) twin_graph = opened.model.graph;
   if (!flags.recipe.recipe.empty()) {
@@ -88,7 +109,7 @@ absl::StatusOr<Outcome> RunScore(const ScoreFlags& flags) {
   Outcome outcome;
   outcome.json = source_score.ok() ? ScoreJson(*source_score) : ScoreJson(*twin_score);
   outcome.json["chip"] = flags.recipe.chip;
-  outcome.json["workload"] = {{"phase", flags.phase}, {"batch", flags.batch}, {"context", flags.context}, {"shards", flags.recipe.shards}};
+  outcome.json["workload"] = {{"phase", flags.phase}, {"batch", flags.batch}, {"context", flags.context}, {"routing", flags.routing}, {"shards", flags.recipe.shards}};
   if (twin_score) outcome.json["twin"] = ScoreJson(*twin_score);
   if (!source_score.ok()) {
     const Diagnostic d = DiagnosticOf(source_score.status()).value_or(Diagnostic());
@@ -114,6 +135,8 @@ void AddScore(CLI::App& app, Invocation& invocation) {
   verb->add_option("--batch", flags.batch, "sequences")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   verb->add_option("--context", flags.context, "decode: cached tokens; prefill: new tokens of each sequence")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  verb->add_option("--routing", flags.routing, "experts: same (all tokens choose alike: the least) or spread (as many as can be)")
+      ->check(CLI::IsMember({"same", "spread"}));
   SetRun(verb, invocation, [] { return RunScore(flags); });
 }
 

@@ -83,7 +83,7 @@ bool IsDisabled(const RecipeOptions& options, const RecipeStep& step, absl::stri
 // Streams a wanted program, whole: its result is small by contract.
 absl::StatusOr<std::vector<double>> Observe(const Model& model, const WeightPtr& program) {
   if (!model.has_bytes()) {
-    return Error(1110, "", "the step must look at values, and this model has none",
+    return Error(1003, "--from-config", "the step must look at values, and a config alone has none",
                  "open the checkpoint instead of its config");
   }
   std::vector<std::byte> bytes(program->element_count() * ElementBytes(program->dtype()));

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/diagnostic.h"
 #include "base/embedded.h"
@@ -71,6 +72,16 @@ std::string HintFor(const std::string& message) {
   return "";
 }
 
+// The parser reports where it stood when it gave up, behind the word; the word itself is the better place.
+int ColumnOf(absl::string_view text, int line, int column, const std::string& message) {
+  std::string word;
+  if (!RE2::PartialMatch(message, R"re((?:no field named|Unknown enumeration value of) "([^"]+)")re", &word)) return column;
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  if (line < 1 || line > static_cast<int>(lines.size())) return column;
+  const size_t at = lines[line - 1].rfind(word, static_cast<size_t>(column));
+  return at == std::string::npos ? column : static_cast<int>(at) + 1;
+}
+
 std::string Sentence(std::string message) {
   message = std::string(absl::StripSuffix(message, "."));
   RE2::GlobalReplace(&message, R"re(Message type "twinforge\.(\w+)" has no field named)re", R"re(\1 has no key named)re");
@@ -85,8 +96,8 @@ absl::StatusOr<Recipe> ParseProto(absl::string_view text, absl::string_view plac
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(places);
   if (!parser.ParseFromString(std::string(text), &proto)) {
-    return Error(1101, absl::StrCat(place, ":", errors.line(), ":", errors.column()), Sentence(errors.message()),
-                 HintFor(errors.message()));
+    const int column = ColumnOf(text, errors.line(), errors.column(), errors.message());
+    return Error(1101, absl::StrCat(place, ":", errors.line(), ":", column), Sentence(errors.message()), HintFor(errors.message()));
   }
   return proto;
 }

@@ -25,7 +25,7 @@ def includes(folder):
             continue
         for number, line in enumerate(file.read_text().splitlines(), 1):
             found = re.match(r'\s*#include "([a-z_]+)/', line)
-            if found:
+            if found and (ROOT / found.group(1)).is_dir():      # absl/ and the like are libraries
                 yield f"{file.relative_to(ROOT)}:{number}", found.group(1)
 
 

@@ -1,6 +1,7 @@
 """The contract of the command line: where things are printed, exit statuses, hints, documents that parse."""
 import json
 import re
+import resource
 import shutil
 import struct
 
@@ -33,14 +34,17 @@ def test_help_examples_that_need_no_file_run(tool):
         assert tool(*words).code == 0, words
 
 
-@pytest.mark.parametrize("words, hint", [
-    (["inspekt"], "inspect"), (["forge", "--recipee", "x"], "--recipe"), (["plan", "x", "--recipe", "tpu-exact-portabel"], "tpu-exact-portable"),
-    (["chip", "show", "v6"], "v6e"), (["explain", "9999"], "TF1201"),
+@pytest.mark.parametrize("words, code, hint", [
+    (["inspekt"], "TF1001", "inspect"), (["forge", "--recipee", "x"], "TF1001", "--recipe"),
+    (["plan", "x", "--recipe", "tpu-exact-portabel"], "TF1108", "tpu-exact-portable"),
+    (["plan", "x", "--recipe", "tpu-exact-portable", "--memory", "2 giga"], "TF1002", "2GiB"),
+    (["inspect"], "TF1003", "--from-config"), (["inspect", "x", "--from-config", "y"], "TF1003", "leave one"),
+    (["chip", "show", "v6"], "TF1701", "v6e"), (["explain", "9999"], "TF1004", "TF1201"),
 ])
-def test_near_misses_are_named(tool, tiny, words, hint):
-    done = tool(*[tiny if word == "x" and words[0] == "plan" else word for word in words])
-    assert done.code == 2 or (words[0] == "chip" and done.code in (2, 3)), done
-    assert hint in done.err and done.err.startswith("error[TF"), done
+def test_near_misses_are_named(tool, tiny, words, code, hint):
+    done = tool(*[tiny if word == "x" and words[0] != "forge" else word for word in words])
+    assert done.code == (3 if code == "TF1701" else 2) and done.codes == [code], done
+    assert hint in done.err, done
     assert done.out == "", done
 
 
@@ -116,9 +120,17 @@ def test_exit_statuses(tool, tiny, tmp_path):
     done = tool.forge(tiny, "tpu-exact-portable", existing)
     assert done.code == 2 and (existing / "mine.txt").read_text() == "keep me", done
     assert tool.forge(tiny, "tpu-exact-portable", tmp_path / "t", "--memory", "1MiB").code == 5
-    assert not list(tmp_path.glob("t*")), "a refused forge leaves nothing"
+    assert not list(tmp_path.glob("t.*")) and not (tmp_path / "t").exists(), "a refused forge leaves nothing"
     assert tool("score", tiny, "--chip", "abacus").code == 3
     assert tool("score", tiny, "--chip", "v6e", "--shards", 3).code == 3
+
+
+def test_more_shards_than_descriptors(tool, tmp_path):
+    import subprocess
+    subprocess.run(["python3", ROOT / "tests" / "support" / "big_checkpoint.py", tmp_path / "many", "llama", "--layers", "8", "--shards", "40", "--sparse"],
+                   check=True, capture_output=True)
+    done = tool("inspect", tmp_path / "many", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)))
+    assert done.code == 6 and done.codes == ["TF1208"] and "ulimit -n" in done.err, done
 
 
 def test_a_flipped_byte_is_found(tool, tiny, tmp_path):

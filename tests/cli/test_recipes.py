@@ -15,7 +15,7 @@ BAD = [
     ('step { use: "tpu-exact-portabel" }', "TF1108", ['did you mean "tpu-exact-portable"']),
     ('step { pad_ffn { multiple: 64 } where { path: "layers\\\\.7\\\\.mlp" } }', "TF1105", ["layers", "nearest places"]),
     ('step { pad_ffn { multiple: 128 } }\nstep { pad_ffn { multiple: 64 } }', "TF1106", [":2:1", "1 pad_ffn"]),
-    ('step { cast_weights { to: "f8_e5m2" } }', "TF1107", ["BOUNDED", "REASSOCIATED"]),
+    ('step { cast_weights { to: "f16" } }', "TF1107", ["BOUNDED", "REASSOCIATED"]),
     ('step { pad_ffn { multiple: 64 } where { expect: COUNT count: 9 } }', "TF1109", ["expected 9"]),
     ('step { pad_ffn { multiple: -4 } }', "TF1505", ["multiple"]),
     ('step { pad_ffn { } }', "TF1505", ["multiple"]),

@@ -8,7 +8,7 @@ import torch
 import transformers
 from conftest import NAMES
 
-IDENTITY = 'name: "identity" step { cast_weights { to: "f8_e5m2" } where { path: "no such role" expect: NONE } } require: RETRAIN'
+IDENTITY = 'name: "identity" step { cast_weights { to: "f16" } where { path: "no such role" expect: NONE } } require: BOUNDED'
 
 
 @pytest.mark.parametrize("name", NAMES)
