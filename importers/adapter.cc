@@ -40,7 +40,8 @@ class ModelAndAdapter : public TensorReader {
     }
   }
 
-  absl::Status ReadElements(const Weight& source, int64_t first, int64_t count, std::byte* out) const override {
+  absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
+                            std::byte* out) const override {
     const auto own = stored_.find(source.source_name());
     if (own != stored_.end()) return adapter_->ReadElements(*own->second, first, count, out);
     if (model_ != nullptr) return model_->ReadElements(source, first, count, out);
@@ -94,8 +95,9 @@ absl::StatusOr<Settings> ReadSettings(const std::string& path) {
 }
 
 // B [out, r] of a stored tensor, cut to the rows of one of its parts.
-absl::StatusOr<WeightPtr> RowsOfPart(const WeightPtr& b, const LayoutTensor& tensor, const FactoredTensor& factored,
-                                     size_t index, const std::vector<ParamType>& types) {
+absl::StatusOr<WeightPtr> RowsOfPart(const WeightPtr& b, const LayoutTensor& tensor,
+                                     const FactoredTensor& factored, size_t index,
+                                     const std::vector<ParamType>& types) {
   // Of the factored extents only out axes are rows of B.
   Shape joined;
   int64_t join = -1, rows = 1;
@@ -107,14 +109,16 @@ absl::StatusOr<WeightPtr> RowsOfPart(const WeightPtr& b, const LayoutTensor& ten
     rows *= part.sizes[i];
   }
   if (tensor.parts.size() == 1) return b;
-  if (join < 0) return Error(1422, tensor.name, "an adapter of tensors joined along their inputs is not merged");
+  if (join < 0)
+    return Error(1422, tensor.name, "an adapter of tensors joined along their inputs is not merged");
   const int64_t rank = b->shape()[1];
   joined.push_back(rank);
   const WeightPtr whole = Reshape(b, joined);
   const int64_t size = part.sizes[tensor.join_axis];
   if (tensor.arrangement == Bundle::Arrangement::kInterleave) {
     const auto parts = static_cast<int64_t>(tensor.parts.size());
-    return Reshape(Take(whole, join, IndexMap::Slice(static_cast<int64_t>(index), size, parts)), {rows, rank});
+    return Reshape(Take(whole, join, IndexMap::Slice(static_cast<int64_t>(index), size, parts)),
+                   {rows, rank});
   }
   int64_t start = 0;
   for (size_t i = 0; i < index; ++i) start += factored.parts[i].sizes[tensor.join_axis];
@@ -136,14 +140,16 @@ absl::Status AddModule(const LayoutTensor& tensor, const Graph& graph, const Wei
     types.push_back(param->type);
     const Shape shape = param->type.shape();
     int64_t columns = 1, rows = 1;
-    for (int i = 0; i < static_cast<int>(shape.size()); ++i) (i < param->type.in ? columns : rows) *= shape[i];
+    for (int i = 0; i < static_cast<int>(shape.size()); ++i)
+      (i < param->type.in ? columns : rows) *= shape[i];
     in = columns;
     out += rows;
   }
   const int64_t rank = a->shape().empty() ? 0 : a->shape()[0];
   if (a->shape() != Shape{rank, in} || b->shape() != Shape{out, rank} || rank < 1) {
-    return Error(1423, tensor.name, absl::StrCat("lora_A ", ShapeText(a->shape()), " and lora_B ", ShapeText(b->shape()),
-                                                 " for a kernel of ", out, " x ", in));
+    return Error(1423, tensor.name,
+                 absl::StrCat("lora_A ", ShapeText(a->shape()), " and lora_B ", ShapeText(b->shape()),
+                              " for a kernel of ", out, " x ", in));
   }
   TWIN_ASSIGN_OR_RETURN(const FactoredTensor factored, FactorTensor(tensor, pointers));
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
@@ -192,8 +198,8 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
                                    settings.Factor(tensor.shape.empty() ? 1 : tensor.shape[0]), adapter));
   }
   for (const StoredTensor& tensor : checkpoint->tensors()) {
-    model.sources.push_back({absl::StrCat(prefix, tensor.name), absl::StrCat(prefix, checkpoint->files()[0].name),
-                             source_of(tensor), ""});
+    model.sources.push_back({absl::StrCat(prefix, tensor.name),
+                             absl::StrCat(prefix, checkpoint->files()[0].name), source_of(tensor), ""});
   }
   std::sort(model.sources.begin(), model.sources.end(),
             [](const SourceTensor& x, const SourceTensor& y) { return x.name < y.name; });

@@ -4,9 +4,9 @@
 //   adapter_model.safetensors    base_model.model.<module>.lora_A.weight [r, in]
 //                                base_model.model.<module>.lora_B.weight [out, r]
 //
-// <module>.weight is a stored tensor of the model's layout. Where that one holds several roles (fused q, k and v), B is
-// cut as the tensor is and A is shared. What the sum W + factor B A does not cover is refused: DoRA, biases,
-// modules saved whole, embeddings, experts.
+// <module>.weight is a stored tensor of the model's layout. Where that one holds several roles (fused q, k
+// and v), B is cut as the tensor is and A is shared. What the sum W + factor B A does not cover is refused:
+// DoRA, biases, modules saved whole, embeddings, experts.
 #ifndef TWINFORGE_IMPORTERS_ADAPTER_H_
 #define TWINFORGE_IMPORTERS_ADAPTER_H_
 
@@ -18,8 +18,8 @@
 
 namespace twinforge {
 
-// The adapter in folder `path`. `model` gets its tensors too: sources named "adapter/<tensor>" (a second adapter's
-// "adapter2/<tensor>") and a reader that finds them.
+// The adapter in folder `path`. `model` gets its tensors too: sources named "adapter/<tensor>" (a second
+// adapter's "adapter2/<tensor>") and a reader that finds them.
 absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model);
 
 }  // namespace twinforge

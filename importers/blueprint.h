@@ -3,8 +3,8 @@
 //
 //   family file + config.json  ->  Blueprint  ->  layouts (names)  +  graph (programs)
 //
-// Layouts are expanded over the blueprint's roles, so a tensor's presence is decided in one place: a bias has a
-// name in the layout because the blueprint has the bias.
+// Layouts are expanded over the blueprint's roles, so a tensor's presence is decided in one place: a bias has
+// a name in the layout because the blueprint has the bias.
 #ifndef TWINFORGE_IMPORTERS_BLUEPRINT_H_
 #define TWINFORGE_IMPORTERS_BLUEPRINT_H_
 
@@ -26,7 +26,7 @@ namespace twinforge {
 struct PlannedNode {
   OpKind op = OpKind::kAdd;
   std::string path;
-  std::vector<int> operands;       // positions in Blueprint::nodes; -1: the tokens
+  std::vector<int> operands;  // positions in Blueprint::nodes; -1: the tokens
   OpAttrs attrs;
   std::vector<std::pair<std::string, std::string>> params;  // slot, role
 };

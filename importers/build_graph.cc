@@ -11,7 +11,8 @@ namespace twinforge {
 namespace {
 
 // How each role lies on disk, by the first tensor that holds it. A tied role lies as its partner, turned.
-std::map<std::string, Storage> StorageOfRoles(const Layout& layout, const std::map<std::string, ParamType>& types) {
+std::map<std::string, Storage> StorageOfRoles(const Layout& layout,
+                                              const std::map<std::string, ParamType>& types) {
   std::map<std::string, Storage> storage;
   for (const LayoutTensor& tensor : layout.tensors) {
     for (const LayoutPart& part : tensor.parts) {

@@ -5,12 +5,11 @@
 #include <memory>
 #include <utility>
 
-#include "re2/re2.h"
-
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "re2/re2.h"
 #include "weights/build.h"
 
 namespace twinforge {
@@ -45,7 +44,11 @@ class Claimer {
  public:
   Claimer(const Layout& layout, const Checkpoint& checkpoint, const std::set<std::string>& tied,
           std::map<std::string, ParamType>& types)
-      : layout_(layout), checkpoint_(checkpoint), tied_(tied), types_(types), claimed_(checkpoint.tensors().size()) {}
+      : layout_(layout),
+        checkpoint_(checkpoint),
+        tied_(tied),
+        types_(types),
+        claimed_(checkpoint.tensors().size()) {}
 
   absl::StatusOr<Claim> Run() {
     for (const LayoutTensor& tensor : layout_.tensors) TWIN_RETURN_IF_ERROR(Take(tensor));
@@ -68,9 +71,11 @@ class Claimer {
       if (!is_tied) missing_.push_back(&tensor);
       return absl::OkStatus();
     }
-    // The experts of one stack follow each other and look alike: what was found for the first holds for the next.
+    // The experts of one stack follow each other and look alike: what was found for the first holds for the
+    // next.
     const bool like_last = last_ != nullptr && tensor.parts[0].expert_index && last_->parts[0].expert_index &&
-                           tensor.parts[0].role == last_->parts[0].role && tensor.parts.size() == last_->parts.size() &&
+                           tensor.parts[0].role == last_->parts[0].role &&
+                           tensor.parts.size() == last_->parts.size() &&
                            last_stored_->dtype == stored->dtype && last_stored_->shape == stored->shape;
     if (!like_last) TWIN_RETURN_IF_ERROR(Check(tensor, *stored, is_tied));
     last_ = &tensor;
@@ -89,21 +94,23 @@ class Claimer {
     const std::string place = Place(checkpoint_, stored);
     TWIN_ASSIGN_OR_RETURN(const Shape shape, StoredShape(tensor, types_));
     if (shape != stored.shape) {
-      return Error(1411, place, absl::StrCat("tensor \"", tensor.name, "\" is ", ShapeText(stored.shape),
-                                             ", config.json makes it ", ShapeText(shape)),
+      return Error(1411, place,
+                   absl::StrCat("tensor \"", tensor.name, "\" is ", ShapeText(stored.shape),
+                                ", config.json makes it ", ShapeText(shape)),
                    "the config may belong to another model");
     }
     if (!IsReadable(stored.dtype)) {
-      return Error(1412, place, absl::StrCat("tensor \"", tensor.name, "\" is stored as ", Name(stored.dtype)),
+      return Error(1412, place,
+                   absl::StrCat("tensor \"", tensor.name, "\" is stored as ", Name(stored.dtype)),
                    "convert the checkpoint to bf16 first");
     }
     if (is_tied) return absl::OkStatus();
     for (const LayoutPart& part : tensor.parts) {
       const auto [first, is_first] = holder_.emplace(part.role, &stored);
       if (!is_first && first->second->dtype != stored.dtype) {
-        return Error(1412, place, absl::StrCat("tensor \"", tensor.name, "\" is ", Name(stored.dtype), ", \"",
-                                               first->second->name, "\" of the same stack ",
-                                               Name(first->second->dtype)));
+        return Error(1412, place,
+                     absl::StrCat("tensor \"", tensor.name, "\" is ", Name(stored.dtype), ", \"",
+                                  first->second->name, "\" of the same stack ", Name(first->second->dtype)));
       }
       types_.at(part.role).dtype = stored.dtype;
     }
@@ -121,7 +128,8 @@ class Claimer {
     const size_t others = missing_.size() - 1;
     return Error(1409, checkpoint_.root(),
                  absl::StrCat("tensor \"", first.name, "\"",
-                              others == 0 ? std::string(" is") : absl::StrCat(" and ", others, " others are"), " missing"),
+                              others == 0 ? std::string(" is") : absl::StrCat(" and ", others, " others are"),
+                              " missing"),
                  hint);
   }
 
@@ -148,7 +156,8 @@ class Claimer {
     std::map<std::string, std::string> copy_of;
     for (const Tie& tie : layout_.ties) {
       const auto copy = copies_.find(tie.role);
-      if (copy != copies_.end()) copy_of[copy->second->name] = absl::StrCat("a copy of ", holder_.at(tie.to)->name);
+      if (copy != copies_.end())
+        copy_of[copy->second->name] = absl::StrCat("a copy of ", holder_.at(tie.to)->name);
     }
     const StoredTensor* unknown = nullptr;
     int64_t unknowns = 0;
@@ -165,7 +174,8 @@ class Claimer {
       }
       if (const auto copy = copy_of.find(tensor.name); copy != copy_of.end()) source.ignored = copy->second;
       for (const auto& [pattern, reason] : ignored) {
-        if (source.ignored.empty() && RE2::FullMatch(tensor.name, *pattern)) source.ignored = std::string(reason);
+        if (source.ignored.empty() && RE2::FullMatch(tensor.name, *pattern))
+          source.ignored = std::string(reason);
       }
       if (source.ignored.empty() && unknowns++ == 0) unknown = &tensor;
     }
@@ -182,12 +192,12 @@ class Claimer {
   const std::set<std::string>& tied_;
   std::map<std::string, ParamType>& types_;
   Claim claim_;
-  std::vector<bool> claimed_;                    // by position in checkpoint_.tensors()
-  const LayoutTensor* last_ = nullptr;           // checked last, and what stores it
+  std::vector<bool> claimed_;           // by position in checkpoint_.tensors()
+  const LayoutTensor* last_ = nullptr;  // checked last, and what stores it
   const StoredTensor* last_stored_ = nullptr;
   std::vector<const LayoutTensor*> missing_;
-  std::map<std::string, const StoredTensor*> copies_;                    // stored tensors of tied roles
-  absl::flat_hash_map<std::string, const StoredTensor*> holder_;         // role -> first tensor that holds it
+  std::map<std::string, const StoredTensor*> copies_;             // stored tensors of tied roles
+  absl::flat_hash_map<std::string, const StoredTensor*> holder_;  // role -> first tensor that holds it
   std::map<DType, int64_t> bytes_;
 };
 
@@ -198,7 +208,8 @@ size_t ChooseLayout(const std::vector<CompiledLayout>& layouts, const Checkpoint
   int64_t fewest = -1;
   for (size_t i = 0; i < layouts.size(); ++i) {
     int64_t missing = 0;
-    for (const LayoutTensor& tensor : layouts[i].layout.tensors) missing += checkpoint.Find(tensor.name) == nullptr;
+    for (const LayoutTensor& tensor : layouts[i].layout.tensors)
+      missing += checkpoint.Find(tensor.name) == nullptr;
     if (fewest >= 0 && missing >= fewest) continue;
     best = i;
     fewest = missing;
@@ -207,7 +218,8 @@ size_t ChooseLayout(const std::vector<CompiledLayout>& layouts, const Checkpoint
 }
 
 absl::StatusOr<Claim> ClaimTensors(const Layout& layout, const Checkpoint& checkpoint,
-                                   const std::set<std::string>& tied, std::map<std::string, ParamType>& types) {
+                                   const std::set<std::string>& tied,
+                                   std::map<std::string, ParamType>& types) {
   return Claimer(layout, checkpoint, tied, types).Run();
 }
 

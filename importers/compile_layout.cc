@@ -16,7 +16,8 @@ namespace {
 constexpr absl::string_view kLayer = "{layer}";
 constexpr absl::string_view kExpert = "{expert}";
 
-// A text with at most one {layer} and one {expert} after it, cut at both, so that 76,800 names cost no search.
+// A text with at most one {layer} and one {expert} after it, cut at both, so that 76,800 names cost no
+// search.
 struct Template {
   std::string before, middle, after;
   bool layer = false;
@@ -209,7 +210,8 @@ class Binder {
   }
   void BindDim(const DimSpec& dim) {
     if (dim.key().empty() || dim.counts_only() || plan_.dims.at(dim.name()) == 0) return;
-    ConfigBinding& binding = Add(dim.per().empty() ? Fact::kAxis : Fact::kAxisQuotient, KeyInUse(config_, dim.key()));
+    ConfigBinding& binding =
+        Add(dim.per().empty() ? Fact::kAxis : Fact::kAxisQuotient, KeyInUse(config_, dim.key()));
     binding.axis = dim.axis().empty() ? dim.name() : dim.axis();
     binding.text = dim.per();
     binding.scope = dim.scope();
@@ -258,22 +260,26 @@ std::vector<Carrier> CarriersOf(const FamilySpec& family, const ConfigView& conf
 
 }  // namespace
 
-std::vector<CompiledLayout> CompileLayouts(const FamilySpec& family, const ConfigView& config, const Blueprint& plan) {
+std::vector<CompiledLayout> CompileLayouts(const FamilySpec& family, const ConfigView& config,
+                                           const Blueprint& plan) {
   std::vector<CompiledLayout> layouts;
   for (const LayoutSpec& spec : family.layout()) {
     if (spec.has_when() && !config.Holds(spec.when(), plan.architecture)) continue;
     CompiledLayout compiled = Compiler(family, plan, spec).Compile();
     Layout& layout = compiled.layout;
     for (const IgnoreSpec& ignore : family.ignore()) {
-      layout.ignored.push_back({absl::StrReplaceAll(ignore.pattern(), {{"{layers}", absl::StrCat(plan.layers)}}),
-                                ignore.reason()});
+      layout.ignored.push_back(
+          {absl::StrReplaceAll(ignore.pattern(), {{"{layers}", absl::StrCat(plan.layers)}}),
+           ignore.reason()});
     }
     for (const TieSpec& tie : family.tie()) {
-      if (plan.types.contains(tie.role())) layout.ties.push_back({tie.role(), tie.to(), tie.key(), tie.absent()});
+      if (plan.types.contains(tie.role()))
+        layout.ties.push_back({tie.role(), tie.to(), tie.key(), tie.absent()});
     }
     layout.bindings = Binder(family, config, plan).Bind();
     layout.carriers = CarriersOf(family, config, plan);
     layout.head_dim_is_key = !family.derives_head_dim();
+    layout.heads_divide_d_model = family.heads_divide_d_model();
     const RopeSpec& rope = family.block().attention().rope();
     layout.partial_rotary_is_key = !rope.partial_key().empty();
     if (rope.style() != Rope::ABSENT) layout.rope_style = rope.style();

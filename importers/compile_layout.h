@@ -20,11 +20,12 @@ namespace twinforge {
 
 struct CompiledLayout {
   Layout layout;
-  std::vector<Bundle> bundles;   // that a graph stored so has
+  std::vector<Bundle> bundles;  // that a graph stored so has
 };
 
 // The layouts that the form named by `plan.architecture` has, in the family's order; never none.
-std::vector<CompiledLayout> CompileLayouts(const FamilySpec& family, const ConfigView& config, const Blueprint& plan);
+std::vector<CompiledLayout> CompileLayouts(const FamilySpec& family, const ConfigView& config,
+                                           const Blueprint& plan);
 
 }  // namespace twinforge
 

@@ -14,13 +14,19 @@ namespace {
 // Whether a value says yes: not false, 0, "" or an empty list.
 bool Truthy(const JsonValue& value) {
   switch (value.kind()) {
-    case JsonValue::Kind::kNull: return false;
-    case JsonValue::Kind::kBool: return value.as_bool();
+    case JsonValue::Kind::kNull:
+      return false;
+    case JsonValue::Kind::kBool:
+      return value.as_bool();
     case JsonValue::Kind::kInteger:
-    case JsonValue::Kind::kReal: return value.as_number() != 0;
-    case JsonValue::Kind::kString: return !value.as_string().empty();
-    case JsonValue::Kind::kArray: return !value.items().empty();
-    case JsonValue::Kind::kObject: return !value.members().empty();
+    case JsonValue::Kind::kReal:
+      return value.as_number() != 0;
+    case JsonValue::Kind::kString:
+      return !value.as_string().empty();
+    case JsonValue::Kind::kArray:
+      return !value.items().empty();
+    case JsonValue::Kind::kObject:
+      return !value.members().empty();
   }
   return false;
 }
@@ -31,7 +37,8 @@ bool IsNumber(const JsonValue& value) {
 
 }  // namespace
 
-ConfigView::ConfigView(const JsonValue& config, std::string place) : config_(config), place_(std::move(place)) {}
+ConfigView::ConfigView(const JsonValue& config, std::string place)
+    : config_(config), place_(std::move(place)) {}
 
 const JsonValue* ConfigView::Find(absl::string_view key) const {
   const JsonValue* value = config_.FindPath(key);
@@ -127,7 +134,8 @@ bool ConfigView::Holds(const Condition& condition, absl::string_view architectur
       holds = Truthy(*value);
     } else {
       const std::string text = value->Text(0);
-      holds = std::find(condition.equals().begin(), condition.equals().end(), text) != condition.equals().end();
+      holds =
+          std::find(condition.equals().begin(), condition.equals().end(), text) != condition.equals().end();
     }
   }
   return holds != condition.negate();

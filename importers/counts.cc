@@ -33,13 +33,15 @@ ParameterCounts CountParameters(const Graph& graph) {
       const int64_t elements = Elements(param.type);
       counts.total += elements;
       if (node.op == OpKind::kEmbedding && slot == "table") tables.insert(param.program);
-      if ((node.op == OpKind::kEmbedding && slot == "table") || (node.op == OpKind::kLmHead && slot == "head")) {
+      if ((node.op == OpKind::kEmbedding && slot == "table") ||
+          (node.op == OpKind::kLmHead && slot == "head")) {
         counts.embedding += elements;
       }
       if (param.type.lead == 0) continue;
       counts.expert += elements;
       const double experts = static_cast<double>(graph.param(node, "router").type.Get("expert").logical);
-      active -= static_cast<double>(elements) * (1 - static_cast<double>(node.attrs->moe().top_k()) / experts);
+      active -=
+          static_cast<double>(elements) * (1 - static_cast<double>(node.attrs->moe().top_k()) / experts);
     }
   }
   counts.active = counts.total + static_cast<int64_t>(active);

@@ -1,10 +1,10 @@
 #include "importers/family.h"
 
-#include <algorithm>
-#include <utility>
-
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -39,7 +39,8 @@ absl::StatusOr<FamilySpec> ParseFamily(absl::string_view text, absl::string_view
   }
   if (family.name().empty() || family.model_type().empty() || family.architecture().empty() ||
       family.layout().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(place, ": a family has a name, model_type, architecture, layout"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(place, ": a family has a name, model_type, architecture, layout"));
   }
   return family;
 }

@@ -8,8 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "re2/re2.h"
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
@@ -22,6 +20,7 @@
 #include "importers/compile_layout.h"
 #include "importers/config_view.h"
 #include "importers/family.h"
+#include "re2/re2.h"
 #include "weights/build.h"
 
 namespace twinforge {
@@ -33,9 +32,9 @@ namespace fs = std::filesystem;
 
 struct Prepared {
   const FamilySpec* family = nullptr;
-  Model model;                  // family, model_type and config
+  Model model;  // family, model_type and config
   Blueprint plan;
-  std::optional<DType> dtype;   // that the config states
+  std::optional<DType> dtype;  // that the config states
 };
 
 absl::StatusOr<const FamilySpec*> FamilyOf(const ConfigView& config, std::string& model_type) {
@@ -51,16 +50,19 @@ absl::StatusOr<const FamilySpec*> FamilyOf(const ConfigView& config, std::string
   const FamilySpec* family = FindFamily(model_type);
   if (family != nullptr) return family;
   const std::string near = Nearest(model_type, known);
-  return Error(1403, config.place(), absl::StrCat("model_type \"", model_type, "\" is not known"),
-               near.empty() ? "docs/families.md lists those that are" : absl::StrCat("did you mean ", near, "?"));
+  return Error(
+      1403, config.place(), absl::StrCat("model_type \"", model_type, "\" is not known"),
+      near.empty() ? "docs/families.md lists those that are" : absl::StrCat("did you mean ", near, "?"));
 }
 
 absl::StatusOr<std::optional<DType>> DTypeOf(const ConfigView& config) {
   const char* key = config.Find("dtype") != nullptr ? "dtype" : "torch_dtype";
   TWIN_ASSIGN_OR_RETURN(std::string word, config.GetString(key, ""));
   if (word.empty() || word == "auto") return std::optional<DType>();
-  const std::pair<const char*, DType> dtypes[] = {
-      {"bfloat16", DType::kBF16}, {"float16", DType::kF16}, {"float32", DType::kF32}, {"float64", DType::kF64}};
+  const std::pair<const char*, DType> dtypes[] = {{"bfloat16", DType::kBF16},
+                                                  {"float16", DType::kF16},
+                                                  {"float32", DType::kF32},
+                                                  {"float64", DType::kF64}};
   for (const auto& [name, dtype] : dtypes) {
     if (word == name || word == absl::StrCat("torch.", name)) return std::optional<DType>(dtype);
   }
@@ -74,20 +76,23 @@ absl::StatusOr<Prepared> Prepare(JsonValue json, absl::string_view place) {
   TWIN_ASSIGN_OR_RETURN(prepared.family, FamilyOf(config, prepared.model.model_type));
   prepared.model.family = prepared.family->name();
   TWIN_ASSIGN_OR_RETURN(prepared.dtype, DTypeOf(config));
-  TWIN_ASSIGN_OR_RETURN(prepared.plan, MakeBlueprint(*prepared.family, config, prepared.dtype.value_or(DType::kBF16)));
+  TWIN_ASSIGN_OR_RETURN(prepared.plan,
+                        MakeBlueprint(*prepared.family, config, prepared.dtype.value_or(DType::kBF16)));
   return prepared;
 }
 
 // How the quantised checkpoint calls its format, or "" where the config states none.
 std::string QuantisedAs(const ConfigView& config) {
   if (config.Find("quantization_config") == nullptr) return "";
-  return config.GetString("quantization_config.quant_method", "codes and scales").value_or("codes and scales");
+  return config.GetString("quantization_config.quant_method", "codes and scales")
+      .value_or("codes and scales");
 }
 
 // Whether the config ties `tie`.
 bool Ties(const Tie& tie, const ConfigView& config) {
   const JsonValue* key = config.Find(tie.key);
-  return key != nullptr && key->kind() == JsonValue::Kind::kBool ? key->as_bool() : tie.implied.value_or(false);
+  return key != nullptr && key->kind() == JsonValue::Kind::kBool ? key->as_bool()
+                                                                 : tie.implied.value_or(false);
 }
 
 absl::StatusOr<JsonValue> ReadJson(const std::string& path) {
@@ -103,6 +108,14 @@ void KeepLayouts(std::vector<CompiledLayout> layouts, size_t chosen, Model& mode
   }
 }
 
+// The verifier's complaint about an attribute is the config's fault: the graph says what the config said.
+absl::Status AsConfigError(const absl::Status& status, absl::string_view place) {
+  const std::optional<Diagnostic> diagnostic = DiagnosticOf(status);
+  if (!diagnostic || diagnostic->code != 1501) return status;
+  return Error(1406, place,
+               absl::StrCat("it makes ", diagnostic->place, " impossible: ", diagnostic->message));
+}
+
 // ---- a config alone
 
 absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
@@ -111,8 +124,8 @@ absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
   const ConfigView config(model.config, std::string(place));
   if (const std::string quantised = QuantisedAs(config); !quantised.empty()) {
     model.warnings.push_back(absl::StrCat(place, ": the checkpoint is stored as ", quantised,
-                                          "; it is counted in its ", Name(prepared.dtype.value_or(DType::kBF16)),
-                                          " form"));
+                                          "; it is counted in its ",
+                                          Name(prepared.dtype.value_or(DType::kBF16)), " form"));
   }
   if (!prepared.dtype) {
     model.warnings.push_back(absl::StrCat(place, ": no dtype is stated; bf16 is assumed"));
@@ -132,8 +145,10 @@ absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
   }
   for (const auto& [name, source] : stored) model.sources.push_back({name, "", source, ""});
   std::map<std::string, WeightPtr> programs = ProgramsFromFiles(layout, prepared.plan.types, stored);
-  TWIN_ASSIGN_OR_RETURN(model.graph,
-                        BuildGraph(model.family, std::move(prepared.plan), layouts[0], std::move(programs)));
+  absl::StatusOr<Graph> graph =
+      BuildGraph(model.family, std::move(prepared.plan), layouts[0], std::move(programs));
+  if (!graph.ok()) return AsConfigError(graph.status(), place);
+  model.graph = *std::move(graph);
   KeepLayouts(std::move(layouts), 0, model);
   return std::move(model);
 }
@@ -143,8 +158,9 @@ absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
 // Files that travel with the weights: tokenizer, templates, licence.
 std::vector<std::string> CompanionsIn(const std::string& root) {
   static const LazyRE2 pattern = {
-      R"(tokenizer.*\.json|tokenizer\.model.*|.*\.model|.*\.tiktoken|merges\.txt|vocab\..*|special_tokens_map\.json)"
-      R"(|added_tokens\.json|chat_template.*|(LICENSE|LICENCE|NOTICE|USE_POLICY|COPYING).*)"};
+      R"(tokenizer.*\.json|tokenizer\.model.*|.*\.model|.*\.tiktoken|merges\.txt|vocab\..*)"
+      R"(|special_tokens_map\.json|added_tokens\.json|chat_template.*)"
+      R"(|(LICENSE|LICENCE|NOTICE|USE_POLICY|COPYING).*)"};
   std::vector<std::string> names;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
@@ -195,7 +211,8 @@ absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& conf
   Model& model = prepared.model;
   const ConfigView config(model.config, "config.json");
   if (const std::string quantised = QuantisedAs(config); !quantised.empty()) {
-    return Error(1408, "config.json", absl::StrCat("this checkpoint is stored as ", quantised, " (quantization_config)"),
+    return Error(1408, "config.json",
+                 absl::StrCat("this checkpoint is stored as ", quantised, " (quantization_config)"),
                  "convert it to bf16 first; quantised formats are not supported yet");
   }
   std::vector<CompiledLayout> layouts = CompileLayouts(*prepared.family, config, prepared.plan);
@@ -204,16 +221,20 @@ absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& conf
   for (const Tie& tie : layouts[chosen].layout.ties) {
     if (Ties(tie, config)) tied.insert(tie.role);
   }
-  TWIN_ASSIGN_OR_RETURN(Claim claim, ClaimTensors(layouts[chosen].layout, *checkpoint, tied, prepared.plan.types));
+  TWIN_ASSIGN_OR_RETURN(Claim claim,
+                        ClaimTensors(layouts[chosen].layout, *checkpoint, tied, prepared.plan.types));
   if (prepared.dtype && claim.dtype != *prepared.dtype) {
-    return Error(1412, "config.json", absl::StrCat("the config says ", Name(*prepared.dtype), ", the tensors are ",
-                                                   Name(claim.dtype)),
-                 "correct dtype (or torch_dtype) in config.json");
+    return Error(
+        1412, "config.json",
+        absl::StrCat("the config says ", Name(*prepared.dtype), ", the tensors are ", Name(claim.dtype)),
+        "correct dtype (or torch_dtype) in config.json");
   }
   std::map<std::string, WeightPtr> programs =
       ProgramsFromFiles(layouts[chosen].layout, prepared.plan.types, claim.stored);
-  TWIN_ASSIGN_OR_RETURN(model.graph,
-                        BuildGraph(model.family, std::move(prepared.plan), layouts[chosen], std::move(programs)));
+  absl::StatusOr<Graph> graph =
+      BuildGraph(model.family, std::move(prepared.plan), layouts[chosen], std::move(programs));
+  if (!graph.ok()) return AsConfigError(graph.status(), "config.json");
+  model.graph = *std::move(graph);
   model.sources = std::move(claim.sources);
   KeepLayouts(std::move(layouts), chosen, model);
   NoteFiles(*checkpoint, model);

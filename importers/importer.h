@@ -1,7 +1,8 @@
 // Opens a model: outside names become roles here, and go no further.
 //
-//   OpenModel("checkpoint/")            config.json + safetensors, names and shapes checked against the family
-//   ModelFromConfig("config.json")      the same model without bytes: plans, counts and scores work on it
+//   OpenModel("checkpoint/")            config.json + safetensors, names and shapes checked against the
+//   family ModelFromConfig("config.json")      the same model without bytes: plans, counts and scores work on
+//   it
 #ifndef TWINFORGE_IMPORTERS_IMPORTER_H_
 #define TWINFORGE_IMPORTERS_IMPORTER_H_
 

@@ -28,20 +28,23 @@ absl::StatusOr<RopeScaling::Kind> KindOf(const RopeSpec& spec, const ConfigView&
   const auto& aliases = spec.longrope_alias();
   if (std::find(aliases.begin(), aliases.end(), word) != aliases.end()) word = "longrope";
   const auto& taken = spec.kind();
-  const bool allowed = word == "default" || taken.empty() || std::find(taken.begin(), taken.end(), word) != taken.end();
+  const bool allowed =
+      word == "default" || taken.empty() || std::find(taken.begin(), taken.end(), word) != taken.end();
   const std::vector<std::pair<std::string, RopeScaling::Kind>> kinds = {
-      {"default", RopeScaling::NONE},  {"linear", RopeScaling::LINEAR}, {"dynamic", RopeScaling::DYNAMIC},
-      {"yarn", RopeScaling::YARN},     {"llama3", RopeScaling::LLAMA3}, {"longrope", RopeScaling::LONGROPE}};
+      {"default", RopeScaling::NONE}, {"linear", RopeScaling::LINEAR}, {"dynamic", RopeScaling::DYNAMIC},
+      {"yarn", RopeScaling::YARN},    {"llama3", RopeScaling::LLAMA3}, {"longrope", RopeScaling::LONGROPE}};
   for (const auto& [name, kind] : kinds) {
     if (allowed && name == word) return kind;
   }
-  return Error(1407, config.place(), absl::StrCat("rotary scaling of type \"", word, "\" is not supported here"),
-               "known are default, linear, dynamic, yarn, llama3 and longrope, as far as the family takes them");
+  return Error(
+      1407, config.place(), absl::StrCat("rotary scaling of type \"", word, "\" is not supported here"),
+      "known are default, linear, dynamic, yarn, llama3 and longrope, as far as the family takes them");
 }
 
 // A number of the scaling that its kind needs.
 absl::StatusOr<double> Needed(const ConfigView& config, const std::string& key) {
-  if (config.Find(key) == nullptr) return Error(1405, config.place(), absl::StrCat("\"", key, "\" is missing"));
+  if (config.Find(key) == nullptr)
+    return Error(1405, config.place(), absl::StrCat("\"", key, "\" is missing"));
   return config.GetNumber(key, 0);
 }
 
@@ -100,8 +103,9 @@ absl::Status ReadOriginalLength(const ConfigView& config, const std::string& at,
   return absl::OkStatus();
 }
 
-absl::StatusOr<RopeScaling> ScalingFromConfig(const RopeSpec& spec, const ConfigView& config, const std::string& at,
-                                              int64_t rotary_dim, int64_t max_positions) {
+absl::StatusOr<RopeScaling> ScalingFromConfig(const RopeSpec& spec, const ConfigView& config,
+                                              const std::string& at, int64_t rotary_dim,
+                                              int64_t max_positions) {
   RopeScaling scaling;
   TWIN_ASSIGN_OR_RETURN(std::string older, config.GetString(at + "type", "default"));
   TWIN_ASSIGN_OR_RETURN(std::string word, config.GetString(at + "rope_type", older));
@@ -132,7 +136,8 @@ absl::StatusOr<RopeScaling> ScalingFromConfig(const RopeSpec& spec, const Config
       TWIN_RETURN_IF_ERROR(ReadLongrope(config, at, rotary_dim, scaling));
       TWIN_RETURN_IF_ERROR(ReadOriginalLength(config, at, max_positions, scaling));
       break;
-    default: break;  // NONE, and the generated sentinels of an open enum
+    default:
+      break;  // NONE, and the generated sentinels of an open enum
   }
   return scaling;
 }
@@ -150,8 +155,9 @@ absl::StatusOr<int64_t> RotaryDim(const RopeSpec& spec, const ConfigView& config
   }
   const int64_t dim = static_cast<int64_t>(static_cast<double>(turning_dim) * part);
   if (dim < 2 || dim % 2 != 0 || dim > turning_dim) {
-    return Error(1414, config.place(), absl::StrCat("rotation of ", dim, " of a head's ", turning_dim,
-                                                    " places is not an even number between 2 and all"));
+    return Error(1414, config.place(),
+                 absl::StrCat("rotation of ", dim, " of a head's ", turning_dim,
+                              " places is not an even number between 2 and all"));
   }
   return dim;
 }
@@ -182,8 +188,9 @@ absl::StatusOr<Rope> RopeFromConfig(const RopeSpec& spec, const ConfigView& conf
     if (value->kind() != JsonValue::Kind::kObject) return config.WrongKind(key, "an object");
     for (const auto& [name, member] : value->members()) {
       if (member.kind() != JsonValue::Kind::kObject) continue;
-      return Error(1407, config.place(), absl::StrCat("rotary settings by layer type (\"", key, ".", name,
-                                                      "\") are not supported for this family"));
+      return Error(1407, config.place(),
+                   absl::StrCat("rotary settings by layer type (\"", key, ".", name,
+                                "\") are not supported for this family"));
     }
   }
   Rope rope;
@@ -202,7 +209,8 @@ absl::StatusOr<Rope> RopeFromConfig(const RopeSpec& spec, const ConfigView& conf
   rope.set_rotary_dim(rotary_dim);
   TWIN_ASSIGN_OR_RETURN(int64_t max_positions, config.GetWhole(spec.max_positions()));
   rope.set_max_position_embeddings(max_positions);
-  TWIN_ASSIGN_OR_RETURN(*rope.mutable_scaling(), ScalingFromConfig(spec, config, at, rotary_dim, max_positions));
+  TWIN_ASSIGN_OR_RETURN(*rope.mutable_scaling(),
+                        ScalingFromConfig(spec, config, at, rotary_dim, max_positions));
   return rope;
 }
 

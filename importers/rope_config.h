@@ -3,8 +3,8 @@
 //   "rope_theta": 10000.0, "rope_scaling": {"type": "yarn", "factor": 40, ...}
 //   "rope_parameters": {"rope_theta": 10000.0, "rope_type": "yarn", "factor": 40, ...}
 //
-// The result is one Rope attribute. A scaling kind that is not known, or that the family's runtime does not take,
-// is refused (TF1407): a wrong rotation passes every shape check and ruins every answer.
+// The result is one Rope attribute. A scaling kind that is not known, or that the family's runtime does not
+// take, is refused (TF1407): a wrong rotation passes every shape check and ruins every answer.
 #ifndef TWINFORGE_IMPORTERS_ROPE_CONFIG_H_
 #define TWINFORGE_IMPORTERS_ROPE_CONFIG_H_
 

@@ -1,11 +1,12 @@
 // LoRA adapters find their roles through the layout, fused tensors cut as they are stored.
-#include <cmath>
+#include "importers/adapter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/diagnostic.h"
-#include "importers/adapter.h"
 #include "importers/importer.h"
 #include "tests/importers/checkpoint_files.h"
 #include "tests/importers/small_checkpoints.h"
@@ -18,7 +19,8 @@ constexpr char kConfig[] = R"({"peft_type": "LORA", "r": 3, "lora_alpha": 6, "bi
 
 class Adapters : public ::testing::Test {
  protected:
-  absl::StatusOr<Adapter> Load(const std::string& small, const std::map<std::string, std::pair<Shape, Shape>>& modules,
+  absl::StatusOr<Adapter> Load(const std::string& small,
+                               const std::map<std::string, std::pair<Shape, Shape>>& modules,
                                const std::string& config = kConfig) {
     absl::StatusOr<Model> model = ModelFromConfigText(SmallConfigOf(small), small);
     EXPECT_TRUE(model.ok()) << model.status();
@@ -62,7 +64,8 @@ TEST_F(Adapters, TheModelReadsItsTensors) {
   }
   ASSERT_NE(source, nullptr);
   float out[3] = {};
-  const absl::Status read = model_.reader->ReadElements(*source->source, 33, 3, reinterpret_cast<std::byte*>(out));
+  const absl::Status read =
+      model_.reader->ReadElements(*source->source, 33, 3, reinterpret_cast<std::byte*>(out));
   EXPECT_TRUE(read.ok()) << read;
   EXPECT_EQ(model_.files.back().name, "adapter/adapter_model.safetensors");
 }
@@ -102,15 +105,25 @@ TEST_F(Adapters, TheStabilisedFactorDividesByTheRoot) {
 TEST_F(Adapters, WhatTheSumDoesNotCoverIsRefused) {
   const std::pair<Shape, Shape> fits = {{3, 12}, {60, 3}};
   const std::string q = "model.layers.1.self_attn.q_proj";
-  EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"peft_type": "LORA", "lora_alpha": 6, "use_dora": true})").status()), 1421);
+  EXPECT_EQ(
+      CodeOf(
+          Load("llama", {{q, fits}}, R"({"peft_type": "LORA", "lora_alpha": 6, "use_dora": true})").status()),
+      1421);
   EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"peft_type": "IA3", "lora_alpha": 6})").status()), 1421);
-  EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"lora_alpha": 6, "alpha_pattern": {"q_proj": 2}})").status()), 1421);
-  EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"lora_alpha": 6, "modules_to_save": ["lm_head"]})").status()), 1421);
+  EXPECT_EQ(
+      CodeOf(Load("llama", {{q, fits}}, R"({"lora_alpha": 6, "alpha_pattern": {"q_proj": 2}})").status()),
+      1421);
+  EXPECT_EQ(
+      CodeOf(Load("llama", {{q, fits}}, R"({"lora_alpha": 6, "modules_to_save": ["lm_head"]})").status()),
+      1421);
   EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"peft_type": "LORA"})").status()), 1405) << "no lora_alpha";
   EXPECT_EQ(CodeOf(Load("llama", {{"model.layers.9.self_attn.q_proj", fits}}).status()), 1422);
   EXPECT_EQ(CodeOf(Load("llama", {{q, {{3, 13}, {60, 3}}}}).status()), 1423);
   EXPECT_EQ(CodeOf(Load("llama", {{q, {{3, 12}, {60, 4}}}}).status()), 1423);
-  EXPECT_EQ(CodeOf(Load("mixtral", {{"model.layers.0.block_sparse_moe.experts.1.w1", {{3, 12}, {14, 3}}}}).status()), 1422);
+  EXPECT_EQ(
+      CodeOf(
+          Load("mixtral", {{"model.layers.0.block_sparse_moe.experts.1.w1", {{3, 12}, {14, 3}}}}).status()),
+      1422);
   EXPECT_EQ(CodeOf(LoadAdapter(folder_ / "nowhere", model_).status()), 1420);
 }
 

@@ -103,7 +103,8 @@ TEST_P(Families, AWrongShapeIsNamedWithBothShapes) {
   const absl::StatusOr<Model> model = OpenModel(folder.path());
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(CodeOf(model.status()), 1411) << model.status();
-  EXPECT_THAT(Render(model.status()), HasSubstr(absl::StrCat("tensor \"", name, "\" is ", ShapeText(tensor.shape))));
+  EXPECT_THAT(Render(model.status()),
+              HasSubstr(absl::StrCat("tensor \"", name, "\" is ", ShapeText(tensor.shape))));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(SmallConfigs()),

@@ -1,10 +1,10 @@
 // What a config or checkpoint may say, and what is refused: spellings, windows, rotary kinds, ties, forms.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <functional>
 #include <map>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -63,7 +63,8 @@ std::vector<int64_t> Windows(const std::string& json) {
 TEST(Windows, MistralHasOneForAllLayersOrNone) {
   EXPECT_THAT(Windows(With("mistral", {})), ElementsAre(8, 8, 8));
   EXPECT_THAT(Windows(With("mistral", {{"sliding_window", "null"}})), ElementsAre(0, 0, 0));
-  EXPECT_THAT(Windows(With("mistral", {{"sliding_window", ""}})), ElementsAre(4096, 4096, 4096)) << "the class's default";
+  EXPECT_THAT(Windows(With("mistral", {{"sliding_window", ""}})), ElementsAre(4096, 4096, 4096))
+      << "the class's default";
 }
 
 TEST(Windows, QwenTurnsThemOnByLayerNumberUnlessTheTypesAreListed) {
@@ -83,15 +84,19 @@ TEST(Windows, EveryOtherLayerOfGemmaAndGptOss) {
 TEST(Windows, AListOfAnotherLengthOrWithAnotherWordIsRefused) {
   EXPECT_EQ(Said(Made(With("qwen2", {{"layer_types", R"(["full_attention"])"}})).status()),
             "TF1406 \"layer_types\" is [\"full_attention\"] where one word for each of 3 layers is needed");
-  EXPECT_EQ(Said(Made(With("qwen2", {{"layer_types", R"(["linear_attention", "full_attention", "full_attention"])"}})).status()),
+  EXPECT_EQ(Said(Made(With("qwen2",
+                           {{"layer_types", R"(["linear_attention", "full_attention", "full_attention"])"}}))
+                     .status()),
             "TF1407 layers of type \"linear_attention\" are not supported");
 }
 
 // ---- rotary settings, in both spellings
 
 TEST(Rotary, BothSpellingsMeanTheSame) {
-  const auto older = Made(With("llama", {{"rope_theta", "700.0"}, {"rope_scaling", R"({"type": "linear", "factor": 2.0})"}}));
-  const auto newer = Made(With("llama", {{"rope_theta", ""}, {"rope_parameters", R"({"rope_type": "linear", "factor": 2.0,
+  const auto older = Made(
+      With("llama", {{"rope_theta", "700.0"}, {"rope_scaling", R"({"type": "linear", "factor": 2.0})"}}));
+  const auto newer =
+      Made(With("llama", {{"rope_theta", ""}, {"rope_parameters", R"({"rope_type": "linear", "factor": 2.0,
     "rope_theta": 700.0})"}}));
   ASSERT_TRUE(older.ok() && newer.ok()) << older.status() << newer.status();
   EXPECT_EQ(Attention(*older, 0).rope().SerializeAsString(), Attention(*newer, 0).rope().SerializeAsString());
@@ -109,14 +114,18 @@ TEST(Rotary, AbsentMeansTheClassesBase) {
 }
 
 TEST(Rotary, UnknownKindsAreRefused) {
-  EXPECT_EQ(Said(Made(With("llama", {{"rope_scaling", R"({"type": "ntk-by-hand", "factor": 2.0})"}})).status()),
-            "TF1407 rotary scaling of type \"ntk-by-hand\" is not supported here");
+  EXPECT_EQ(
+      Said(Made(With("llama", {{"rope_scaling", R"({"type": "ntk-by-hand", "factor": 2.0})"}})).status()),
+      "TF1407 rotary scaling of type \"ntk-by-hand\" is not supported here");
   EXPECT_EQ(Said(Made(With("phi3", {{"rope_scaling", R"({"type": "linear", "factor": 2.0})"}})).status()),
-            "TF1407 rotary scaling of type \"linear\" is not supported here") << "known, but not to this class";
+            "TF1407 rotary scaling of type \"linear\" is not supported here")
+      << "known, but not to this class";
   EXPECT_EQ(Said(Made(With("llama", {{"rope_scaling", R"({"type": "yarn"})"}})).status()),
             "TF1405 \"rope_scaling.factor\" is missing");
-  EXPECT_EQ(Said(Made(With("llama", {{"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"}})).status()),
-            "TF1407 rotary settings by layer type (\"rope_parameters.full_attention\") are not supported for this family");
+  EXPECT_EQ(Said(Made(With("llama", {{"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"}}))
+                     .status()),
+            "TF1407 rotary settings by layer type (\"rope_parameters.full_attention\") are not supported for "
+            "this family");
   EXPECT_EQ(Said(Made(With("llama", {{"partial_rotary_factor", "0.5"}})).status()),
             "TF1407 partial_rotary_factor other than 1 is not supported for this family");
 }
@@ -131,7 +140,9 @@ TEST(Rotary, PhiTurnsAPartAndTakesTheOldNameOfLongrope) {
   EXPECT_EQ(rope.scaling().kind(), RopeScaling::LONGROPE);
   EXPECT_THAT(rope.scaling().long_factor(), ElementsAre(1, 2, 3));
   EXPECT_EQ(rope.scaling().original_max_position_embeddings(), 8);
-  EXPECT_EQ(Said(Made(With("phi3", {{"rope_scaling", R"({"type": "longrope", "short_factor": [1], "long_factor": [1]})"}})).status()),
+  EXPECT_EQ(Said(Made(With("phi3", {{"rope_scaling",
+                                     R"({"type": "longrope", "short_factor": [1], "long_factor": [1]})"}}))
+                     .status()),
             "TF1406 \"rope_scaling.short_factor\" is [1] where a list of 3 numbers is needed");
 }
 
@@ -143,8 +154,10 @@ TEST(Rotary, DeepseekPairsNeighboursUnlessTold) {
   EXPECT_EQ(latent(With("deepseek_v3", {{"rope_interleave", "false"}})).rope().style(), Rope::HALVES);
   const double plain = latent(With("deepseek_v3", {})).scale();
   EXPECT_EQ(plain, 1.0 / 3) << "(5 + 4)^-1/2";
-  const double yarn = latent(With("deepseek_v3", {{"rope_scaling", R"({"type": "yarn", "factor": 40, "mscale": 1.0,
-    "mscale_all_dim": 1.0, "original_max_position_embeddings": 16})"}})).scale();
+  const double yarn =
+      latent(With("deepseek_v3", {{"rope_scaling", R"({"type": "yarn", "factor": 40, "mscale": 1.0,
+    "mscale_all_dim": 1.0, "original_max_position_embeddings": 16})"}}))
+          .scale();
   const double mscale = 0.1 * std::log(40.0) + 1;
   EXPECT_DOUBLE_EQ(yarn, plain * mscale * mscale);
 }
@@ -155,7 +168,8 @@ TEST(Choices, ExpertLayersFollowStepAndList) {
   const auto sparse = [](const std::string& json) {
     const absl::StatusOr<Model> model = Made(json);
     std::string layers;
-    for (int i = 0; i < 3; ++i) layers += model->graph.FindNode(absl::StrCat("layers.", i, ".moe")) != nullptr ? "E" : "d";
+    for (int i = 0; i < 3; ++i)
+      layers += model->graph.FindNode(absl::StrCat("layers.", i, ".moe")) != nullptr ? "E" : "d";
     return layers;
   };
   EXPECT_EQ(sparse(With("qwen3_moe", {})), "dEE");
@@ -166,7 +180,8 @@ TEST(Choices, ExpertLayersFollowStepAndList) {
 
 TEST(Choices, BiasesStandWhereTheConfigTurnsThemOn) {
   EXPECT_EQ(Made(With("llama", {}))->graph.FindParam("layers.0.attn.q_bias"), nullptr);
-  EXPECT_NE(Made(With("llama", {{"attention_bias", "true"}}))->graph.FindParam("layers.0.attn.o_bias"), nullptr);
+  EXPECT_NE(Made(With("llama", {{"attention_bias", "true"}}))->graph.FindParam("layers.0.attn.o_bias"),
+            nullptr);
   EXPECT_NE(Made(With("qwen2", {}))->graph.FindParam("layers.0.attn.q_bias"), nullptr);
   EXPECT_EQ(Made(With("qwen2", {}))->graph.FindParam("layers.0.attn.o_bias"), nullptr);
 }
@@ -198,14 +213,14 @@ TEST(Choices, ADerivedHeadWidthIsSpelledOutOnceHeadsAreAdded) {
       const Param& param = *graph.FindParam(role);
       ParamType type = param.type;
       const int heads = type.Find("heads");
-      type.axes[heads].size = 8;
-      rewriter.SetParam(role, type, Pad(param.program, heads, 2));
+      type.axes[heads].size = 12;
+      rewriter.SetParam(role, type, Pad(param.program, heads, 6));
     }
   }
   const absl::StatusOr<JsonValue> config = ConfigFromGraph(model.layouts[0], graph, model.config);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->Find("num_attention_heads")->as_integer(), 8);
-  ASSERT_NE(config->Find("head_dim"), nullptr) << "a runtime would take 12 / 8";
+  EXPECT_EQ(config->Find("num_attention_heads")->as_integer(), 12);
+  ASSERT_NE(config->Find("head_dim"), nullptr) << "a runtime would take 12 / 12";
   EXPECT_EQ(config->Find("head_dim")->as_integer(), 2);
 }
 
@@ -221,32 +236,58 @@ TEST(Refusals, OfConfigs) {
   const std::vector<Refused> rows = {
       {"llama", {{"model_type", ""}}, "TF1402 \"model_type\" is missing"},
       {"llama", {{"model_type", "\"lama\""}}, "TF1403 model_type \"lama\" is not known"},
-      {"llama", {{"architectures", R"(["LlamaForSequenceClassification"])"}},
+      {"llama",
+       {{"architectures", R"(["LlamaForSequenceClassification"])"}},
        "TF1404 architecture \"LlamaForSequenceClassification\" is not supported"},
       {"llama", {{"hidden_size", ""}}, "TF1405 \"hidden_size\" is missing"},
       {"llama", {{"hidden_size", "\"big\""}}, "TF1406 \"hidden_size\" is \"big\" where a number is needed"},
       {"llama", {{"hidden_size", "12.5"}}, "TF1406 \"hidden_size\" is 12.5 where a whole number is needed"},
-      {"llama", {{"hidden_size", "-12"}}, "TF1406 \"hidden_size\" is -12 where a size of at least 1 is needed"},
+      {"llama",
+       {{"hidden_size", "-12"}},
+       "TF1406 \"hidden_size\" is -12 where a size from 1 to 2^40 is needed"},
       {"llama", {{"num_key_value_heads", "4"}}, "TF1414 6 heads do not divide by 4 key and value heads"},
-      {"llama", {{"head_dim", ""}, {"num_attention_heads", "5"}, {"num_key_value_heads", "1"}},
+      {"llama",
+       {{"head_dim", ""}, {"num_attention_heads", "5"}, {"num_key_value_heads", "1"}},
        "TF1414 d_model / heads is not whole: 12 / 5"},
       {"llama", {{"hidden_act", "\"mish\""}}, "TF1407 activation \"mish\" is not supported"},
       {"llama", {{"torch_dtype", "\"int8\""}}, "TF1407 dtype \"int8\" is not supported"},
       {"mixtral", {{"num_experts_per_tok", "5"}}, "TF1414 a token cannot choose 5 of 4 experts"},
-      {"deepseek_v3", {{"topk_method", "\"greedy\""}}, "TF1407 experts are chosen by another topk_method than noaux_tc"},
-      {"deepseek_v3", {{"scoring_func", "\"softmax\""}}, "TF1407 experts are scored by another scoring_func than sigmoid"},
+      {"deepseek_v3",
+       {{"topk_method", "\"greedy\""}},
+       "TF1407 experts are chosen by another topk_method than noaux_tc"},
+      {"deepseek_v3",
+       {{"scoring_func", "\"softmax\""}},
+       "TF1407 experts are scored by another scoring_func than sigmoid"},
       {"deepseek_v3", {{"moe_layer_freq", "2"}}, "TF1407 moe_layer_freq other than 1 is not supported"},
       {"deepseek_v3", {{"n_group", "3"}}, "TF1414 8 experts cannot lie in 3 groups of which 2 are chosen"},
-      {"gpt2", {{"scale_attn_by_inverse_layer_idx", "true"}}, "TF1407 gpt2 with attention scaled by layer is not supported"},
-      {"bert", {{"position_embedding_type", "\"relative_key\""}}, "TF1407 bert with relative positions is not supported"},
-      {"gemma2", {{"use_bidirectional_attention", "true"}},
+      {"gpt2",
+       {{"scale_attn_by_inverse_layer_idx", "true"}},
+       "TF1407 gpt2 with attention scaled by layer is not supported"},
+      {"bert",
+       {{"position_embedding_type", "\"relative_key\""}},
+       "TF1407 bert with relative positions is not supported"},
+      {"gemma2",
+       {{"use_bidirectional_attention", "true"}},
        "TF1407 gemma2 with attention in both directions is not supported"},
   };
   for (const Refused& row : rows) EXPECT_EQ(Said(Made(With(row.name, row.changes)).status()), row.said);
 }
 
+TEST(Refusals, SizesBeyondReasonTakeNoMemory) {
+  EXPECT_EQ(Said(Made(With("mixtral", {{"num_local_experts", "1000000000"}})).status()),
+            "TF1414 the number of tensors would be too large for any machine");
+  EXPECT_EQ(Said(Made(With("llama", {{"vocab_size", "1000000000000"}, {"hidden_size", "1200000"}})).status()),
+            "TF1414 embed would be too large for any machine");
+}
+
+TEST(Choices, AHeadWidthThatIsStatedNeedNotDivide) {
+  const std::map<std::string, std::string> odd = {{"num_attention_heads", "5"}, {"num_key_value_heads", "1"}};
+  EXPECT_EQ(Said(Made(With("llama", odd)).status()), "ok") << "5 heads of 10 beside 12 channels";
+}
+
 TEST(Refusals, ANearNameIsSuggested) {
-  EXPECT_THAT(Render(Made(With("llama", {{"model_type", "\"qwen33\""}})).status()), HasSubstr("did you mean qwen3?"));
+  EXPECT_THAT(Render(Made(With("llama", {{"model_type", "\"qwen33\""}})).status()),
+              HasSubstr("did you mean qwen3?"));
 }
 
 // ---- checkpoints
@@ -268,8 +309,11 @@ class Checkpoints : public ::testing::Test {
 };
 
 TEST_F(Checkpoints, UnknownTensorsAreRefusedByName) {
-  const auto model = Open(With("llama", {}), [](Tensors& t) { t["model.layers.0.extra.weight"] = {DType::kF32, {2}, ""}; });
-  EXPECT_EQ(Said(model.status()), "TF1410 tensor \"model.layers.0.extra.weight\": no role of the model uses it");
+  const auto model = Open(With("llama", {}), [](Tensors& t) {
+    t["model.layers.0.extra.weight"] = {DType::kF32, {2}, ""};
+  });
+  EXPECT_EQ(Said(model.status()),
+            "TF1410 tensor \"model.layers.0.extra.weight\": no role of the model uses it");
 }
 
 TEST_F(Checkpoints, TensorsToIgnoreAreListedWithTheirReason) {
@@ -306,11 +350,13 @@ TEST_F(Checkpoints, OneStackOfExpertsHasOneDType) {
   const auto model = Open(With("mixtral", {}), [](Tensors& t) {
     t["model.layers.1.block_sparse_moe.experts.2.w1.weight"].dtype = DType::kBF16;
   });
-  EXPECT_THAT(Said(model.status()), HasSubstr("TF1412 tensor \"model.layers.1.block_sparse_moe.experts.2.w1.weight\" is bf16"));
+  EXPECT_THAT(Said(model.status()),
+              HasSubstr("TF1412 tensor \"model.layers.1.block_sparse_moe.experts.2.w1.weight\" is bf16"));
 }
 
 TEST_F(Checkpoints, CodesAreNotWeights) {
-  const auto model = Open(With("llama", {}), [](Tensors& t) { t["model.norm.weight"].dtype = DType::kF8E4M3; });
+  const auto model =
+      Open(With("llama", {}), [](Tensors& t) { t["model.norm.weight"].dtype = DType::kF8E4M3; });
   EXPECT_EQ(Said(model.status()), "TF1412 tensor \"model.norm.weight\" is stored as f8_e4m3");
 }
 
@@ -333,7 +379,8 @@ TEST_F(Checkpoints, ATiedHeadMayBeStoredTwiceIfItIsACopy) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(IsTied(model->graph, model->layouts[0].ties[0]));
   EXPECT_EQ(Said(Open(json, nullptr, 0, true).status()),
-            "TF1413 tensor \"lm_head.weight\" differs from \"model.embed_tokens.weight\", to which config.json ties it");
+            "TF1413 tensor \"lm_head.weight\" differs from \"model.embed_tokens.weight\", to which "
+            "config.json ties it");
 }
 
 TEST_F(Checkpoints, AnUntiedHeadThatIsAbsentIsMissing) {

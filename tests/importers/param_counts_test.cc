@@ -1,12 +1,12 @@
 // Counts from published configs alone equal the counts that Hugging Face's own classes give.
+#include <gtest/gtest.h>
+
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -68,7 +68,7 @@ JsonValue PublishedConfigs() {
 // Entries of the collection that are fragments, and the code that says so. None may be counted wrong instead.
 const std::map<std::string, int>& Fragments() {
   static const auto* const fragments = new std::map<std::string, int>{
-      {"google-bert/bert-large-uncased", 1402},          // no model_type
+      {"google-bert/bert-large-uncased", 1402},  // no model_type
   };
   return *fragments;
 }
