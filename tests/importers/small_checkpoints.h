@@ -1,5 +1,5 @@
-// Tiny checkpoints of the families, made from their configs: names and shapes come from the family file, bytes
-// from a counter, so that no two elements of a tensor are equal and a misplaced one shows.
+// Tiny checkpoints of the families, made from their configs: names and shapes come from the family file,
+// bytes from a counter, so that no two elements of a tensor are equal and a misplaced one shows.
 #ifndef TWINFORGE_TESTS_IMPORTERS_SMALL_CHECKPOINTS_H_
 #define TWINFORGE_TESTS_IMPORTERS_SMALL_CHECKPOINTS_H_
 
@@ -13,7 +13,7 @@
 namespace twinforge {
 
 struct SmallConfig {
-  std::string name;   // "qwen3_moe"
+  std::string name;  // "qwen3_moe"
   std::string json;
 };
 
