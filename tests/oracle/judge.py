@@ -45,7 +45,7 @@ def load(folder, dtype):
     kind = json.loads(Path(folder, "config.json").read_text())["architectures"][0]
     if kind.endswith("ForMaskedLM"):
         auto = transformers.AutoModelForMaskedLM
-    elif kind.endswith("Model"):
+    elif kind.endswith("Model") and not kind.endswith("LMHeadModel"):
         auto = transformers.AutoModel
     else:
         auto = transformers.AutoModelForCausalLM
