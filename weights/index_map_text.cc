@@ -15,6 +15,7 @@
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "weights/index_map.h"
+#include "weights/pool.h"
 
 namespace twinforge {
 namespace {
@@ -24,7 +25,7 @@ constexpr size_t kLeastGrouped = 4;
 // The printer looks for repetition with at most this many runs in a copy.
 constexpr size_t kLongestPeriod = 16;
 // Hostile text may not ask for more than this.
-constexpr size_t kMostRuns = size_t{1} << 20;
+constexpr int64_t kMostRuns = int64_t{1} << 20;
 constexpr int64_t kMostPlaces = int64_t{1} << 48;
 
 // ---- printing
@@ -121,7 +122,7 @@ std::string TileText(const IndexMap& map) {
 
 class Parser {
  public:
-  explicit Parser(absl::string_view text) : text_(text) {}
+  Parser(absl::string_view text, int64_t& run_budget) : text_(text), run_budget_(run_budget) {}
 
   absl::StatusOr<std::vector<Run>> Map() {
     std::vector<Run> runs;
@@ -178,7 +179,7 @@ class Parser {
         return Mistake("an index outside any tensor");
       }
     }
-    if (runs.size() >= kMostRuns) return Mistake("more runs than a tensor can need");
+    if (--run_budget_ < 0) return Mistake("more runs than a tensor can need");
     places_ += run.count;
     if (places_ > kMostPlaces) return Mistake("more places than a tensor can hold");
     runs.push_back(run);
@@ -259,6 +260,7 @@ class Parser {
   absl::string_view text_;
   size_t at_ = 0;
   int64_t places_ = 0;
+  int64_t& run_budget_;
 };
 
 }  // namespace
@@ -281,7 +283,12 @@ std::string IndexMap::Text() const {
 }
 
 absl::StatusOr<IndexMap> IndexMap::Parse(absl::string_view text) {
-  TWIN_ASSIGN_OR_RETURN(std::vector<Run> runs, Parser(text).Map());
+  int64_t run_budget = kMostRuns;
+  return ParseIndexMap(text, run_budget);
+}
+
+absl::StatusOr<IndexMap> ParseIndexMap(absl::string_view text, int64_t& run_budget) {
+  TWIN_ASSIGN_OR_RETURN(std::vector<Run> runs, Parser(text, run_budget).Map());
   return IndexMap(std::move(runs));
 }
 

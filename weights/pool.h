@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "weights/weight.h"
@@ -49,6 +50,10 @@ Mistake WhyNotMap(const WeightPtr& x, const WeightPtr& y);
 Mistake WhyNotContract(const WeightPtr& a, const WeightPtr& b);
 Mistake WhyNotStat(const WeightPtr& x, absl::Span<const int64_t> axes);
 Mistake WhyNotGroup(GroupFn fn, const WeightPtr& x, int64_t axis, int64_t size, int64_t keep, DType target);
+
+// IndexMap::Parse for texts that hold many maps: takes what it needs, before runs are
+// merged, from a budget of runs, and refuses when that is used up.
+absl::StatusOr<IndexMap> ParseIndexMap(absl::string_view text, int64_t& run_budget);
 
 // `value` as `dtype` holds it: rounded, and NaN always the same NaN.
 double RoundTo(DType dtype, double value);

@@ -217,6 +217,8 @@ std::optional<Dims> OneDimPerAxis(const View& view) {
 // transpose, which is good at it: a take would read such an axis element by element.
 constexpr int64_t kSmallBlock = 32;
 constexpr int64_t kLongAxis = 4096;
+// Nor is a take made that needs more runs than this.
+constexpr int64_t kMostRuns = 65536;
 
 // Where the view passes over the parts of one axis of its base in another order than they
 // lie in, a take of the base puts them in order:
@@ -241,6 +243,7 @@ std::optional<IndexMap> PutInOrder(Dims& dims, int64_t extent, int64_t stride) {
   const Dim last = dims[parts.back()];
   const int64_t block = last.stride == stride ? last.extent * stride : stride;
   if (block < kSmallBlock && extent > kLongAxis) return std::nullopt;
+  if (extent / last.extent > kMostRuns) return std::nullopt;
   IndexMap map({Run{.start = 0, .step = 1, .count = 1}});
   int64_t next = stride;
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {

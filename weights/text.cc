@@ -18,6 +18,8 @@ namespace {
 // Deeper programs than this are an attack on the stack, not a model.
 constexpr int kDeepest = 200;
 constexpr size_t kHighestRank = 32;
+// Runs in all index maps of one program: `x 1000000` is short to write and long to hold.
+constexpr int64_t kMostRuns = int64_t{1} << 21;
 
 constexpr absl::string_view kMapNames[] = {"add", "sub", "mul", "div"};
 constexpr absl::string_view kStatNames[] = {"absmax", "mean", "sumsquares", "min", "max"};
@@ -263,7 +265,7 @@ class Parser {
       if (c == ']' || c == ')') --depth;
     }
     absl::StatusOr<IndexMap> map =
-        IndexMap::Parse(absl::StripTrailingAsciiWhitespace(text_.substr(at_, end - at_)));
+        ParseIndexMap(absl::StripTrailingAsciiWhitespace(text_.substr(at_, end - at_)), run_budget_);
     if (!map.ok()) return Wrong(DiagnosticOf(map.status())->message);
     at_ = end;
     return map;
@@ -409,6 +411,7 @@ class Parser {
 
   absl::string_view text_;
   size_t at_ = 0;
+  int64_t run_budget_ = kMostRuns;
 };
 
 }  // namespace

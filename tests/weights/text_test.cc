@@ -142,6 +142,15 @@ TEST(Text, DepthIsBounded) {
   EXPECT_EQ(DiagnosticOf(w.status())->message, "the program is nested too deeply");
 }
 
+TEST(Text, RepetitionIsBounded) {
+  // Thirty bytes a map, a million runs each: the program is refused before it fills the memory.
+  std::string hostile = "concat(0";
+  for (int i = 0; i < 1000; ++i) hostile += ", take(source(\"x\": u8[3000000]), 0, [0] x 1000000 by 3)";
+  const absl::StatusOr<WeightPtr> w = ParseWeight(hostile + ")");
+  ASSERT_FALSE(w.ok());
+  EXPECT_EQ(DiagnosticOf(w.status())->message, "more runs than a tensor can need");
+}
+
 // ---- the pool
 
 TEST(Pool, ForgetsWhatNobodyHolds) {
