@@ -78,6 +78,11 @@ absl::Status CheckRope(const Layout& layout, const Graph& graph, const Node& nod
     return CannotSay(node, absl::StrCat("rotary_dim ", rope.rotary_dim(), " of a head of ", size,
                                         ": a plain runtime turns the whole head"));
   }
+  // Measured with phi3: its config class divides d_model by heads there, whatever head_dim says.
+  if (rope.scaling().kind() == RopeScaling::LONGROPE && node.op == OpKind::kAttention &&
+      graph.param(node, "q").type.Get("heads").padded()) {
+    return CannotSay(node, "loaders count longrope's factors by d_model / heads, and heads were padded");
+  }
   for (const ConfigBinding& binding : bindings) {
     if (binding.fact == Fact::kRopeInterleaved && scopes.Covers(binding, node)) return absl::OkStatus();
   }

@@ -10,8 +10,8 @@
 // the mass. So something must hide the new words, and hiding them is part of the rewrite: a head's bias
 // takes -inf, the only mask that a plain runtime always applies; else `mask` says who does it: SUPPRESS_TOKENS
 // (the exporter lists the ids in generation_config.json, which generate() honours) or REFERENCE (the reference
-// code cuts the logits at the logical size, as the graph itself does). Tied parameters stay tied: both programs are
-// one program. An encoder has no head, hence nothing to hide.
+// code cuts the logits at the logical size, as the graph itself does). Tied parameters stay tied by themselves: the same
+// padding of one program, transposed, is one program. An encoder has no head, hence nothing to hide.
 //
 // Refuses. Nothing masks. A bias of a type that has no infinity, or behind a soft cap, which turns
 // -inf into a finite logit. A head and an embedding of different vocabularies.
@@ -24,7 +24,6 @@
 #include "base/status_macros.h"
 #include "transforms/edit.h"
 #include "transforms/transforms.pb.h"
-#include "weights/build.h"
 
 namespace twinforge {
 namespace {
@@ -55,15 +54,11 @@ class PadVocabTransform : public Transform {
     const int64_t vocab = embed.type.Get("vocab").size;
     const IndexMap map = TailPad(vocab, RoundUp(vocab, multiple_));
     const Node* head = Head(graph);
-    const bool tied = head != nullptr && graph.param(*head, "head").program == Transpose(embed.program, {1, 0});
-
     MapAxis(rewriter, embed.role, "vocab", map);
     if (head == nullptr) return absl::OkStatus();
-    const std::string role(head->Role("head"));
-    MapAxis(rewriter, role, "vocab", map);
-    if (tied) SetProgram(rewriter, role, Transpose(graph.FindParam(embed.role)->program, {1, 0}));
+    MapAxis(rewriter, head->Role("head"), "vocab", map);
     if (head->Has("bias")) {
-      MapAxis(rewriter, std::string(head->Role("bias")), "vocab", map, -std::numeric_limits<double>::infinity());
+      MapAxis(rewriter, head->Role("bias"), "vocab", map, -std::numeric_limits<double>::infinity());
     }
     return absl::OkStatus();
   }
