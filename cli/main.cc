@@ -1,6 +1,7 @@
 // The table of contents: which verbs there are, how their results are printed.
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <vector>
 
@@ -119,4 +120,9 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace twinforge
 
-int main(int argc, char** argv) { return twinforge::Main(argc, argv); }
+int main(int argc, char** argv) {
+  const int status = twinforge::Main(argc, argv);
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::_Exit(status);  // nothing that static destructors would do is wanted, and pools of programs take long to free
+}
