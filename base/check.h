@@ -13,14 +13,12 @@
 namespace twinforge {
 
 // Prints an internal-error report to stderr and ends the process with exit status 70.
-[[noreturn]] void CheckFailed(const char* file, int line, const char* condition,
-                              absl::string_view message);
+[[noreturn]] void CheckFailed(const char* file, int line, const char* condition, absl::string_view message);
 
 }  // namespace twinforge
 
-#define TWIN_CHECK(condition, message)                                          \
-  (static_cast<bool>(condition)                                                 \
-       ? static_cast<void>(0)                                                   \
-       : ::twinforge::CheckFailed(__FILE__, __LINE__, #condition, (message)))
+#define TWIN_CHECK(condition, message)                 \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
+                                : ::twinforge::CheckFailed(__FILE__, __LINE__, #condition, (message)))
 
 #endif  // TWINFORGE_BASE_CHECK_H_

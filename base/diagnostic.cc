@@ -27,29 +27,36 @@ std::string Headline(const Diagnostic& d) {
 
 absl::StatusCode StatusCodeFor(ExitCode exit) {
   switch (exit) {
-    case ExitCode::kDone: return absl::StatusCode::kUnknown;
-    case ExitCode::kFindings: return absl::StatusCode::kFailedPrecondition;
-    case ExitCode::kUsage: return absl::StatusCode::kInvalidArgument;
-    case ExitCode::kUnsupported: return absl::StatusCode::kUnimplemented;
-    case ExitCode::kCorrupt: return absl::StatusCode::kDataLoss;
-    case ExitCode::kResources: return absl::StatusCode::kResourceExhausted;
-    case ExitCode::kTransient: return absl::StatusCode::kUnavailable;
-    case ExitCode::kInternal: return absl::StatusCode::kInternal;
+    case ExitCode::kDone:
+      return absl::StatusCode::kUnknown;
+    case ExitCode::kFindings:
+      return absl::StatusCode::kFailedPrecondition;
+    case ExitCode::kUsage:
+      return absl::StatusCode::kInvalidArgument;
+    case ExitCode::kUnsupported:
+      return absl::StatusCode::kUnimplemented;
+    case ExitCode::kCorrupt:
+      return absl::StatusCode::kDataLoss;
+    case ExitCode::kResources:
+      return absl::StatusCode::kResourceExhausted;
+    case ExitCode::kTransient:
+      return absl::StatusCode::kUnavailable;
+    case ExitCode::kInternal:
+      return absl::StatusCode::kInternal;
   }
   return absl::StatusCode::kUnknown;
 }
 
 }  // namespace
 
-absl::Status Error(int code, absl::string_view place, absl::string_view message,
-                   absl::string_view hint) {
+absl::Status Error(int code, absl::string_view place, absl::string_view message, absl::string_view hint) {
   const CodeInfo* info = FindCode(code);
   TWIN_CHECK(info != nullptr, absl::StrCat("code TF", code, " is not in codes.def"));
   Diagnostic d{code, std::string(place), std::string(message), std::string(hint)};
   absl::Status status(StatusCodeFor(info->exit), Headline(d));
   const std::string separator(1, kSeparator);
-  status.SetPayload(kPayload, absl::Cord(absl::StrCat(code, separator, place, separator, message,
-                                                      separator, hint)));
+  status.SetPayload(kPayload,
+                    absl::Cord(absl::StrCat(code, separator, place, separator, message, separator, hint)));
   return status;
 }
 

@@ -34,10 +34,10 @@ enum class ExitCode {
 
 // One row of codes.def.
 struct CodeInfo {
-  int code;                   // 1201, printed as TF1201
+  int code;  // 1201, printed as TF1201
   ExitCode exit;
-  absl::string_view title;    // at most ten words
-  absl::string_view page;     // what it means, what to do; plain text, a few lines
+  absl::string_view title;  // at most ten words
+  absl::string_view page;   // what it means, what to do; plain text, a few lines
 };
 
 struct Diagnostic {
@@ -48,8 +48,7 @@ struct Diagnostic {
 };
 
 // A failed status that carries a diagnostic. `code` must stand in codes.def.
-absl::Status Error(int code, absl::string_view place, absl::string_view message,
-                   absl::string_view hint = "");
+absl::Status Error(int code, absl::string_view place, absl::string_view message, absl::string_view hint = "");
 
 // The diagnostic that `status` carries, if Error() made it.
 std::optional<Diagnostic> DiagnosticOf(const absl::Status& status);

@@ -16,10 +16,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define TWIN_RETURN_IF_ERROR(expression)            \
-  do {                                              \
-    ::absl::Status twin_status_ = (expression);     \
-    if (!twin_status_.ok()) return twin_status_;    \
+#define TWIN_RETURN_IF_ERROR(expression)         \
+  do {                                           \
+    ::absl::Status twin_status_ = (expression);  \
+    if (!twin_status_.ok()) return twin_status_; \
   } while (false)
 
 #define TWIN_CONCAT_INNER_(a, b) a##b

@@ -15,7 +15,8 @@ absl::StatusOr<Outcome> List() {
   outcome.json["chips"] = Json::array();
   for (const ChipSummary& chip : AllChips()) {
     const std::string aliases = absl::StrJoin(chip.aliases, " ");
-    table.Row({chip.id, chip.name, aliases, chip.lanes > 0 ? absl::StrCat(chip.lanes) : "-", chip.mxu > 0 ? absl::StrCat(chip.mxu) : "-"});
+    table.Row({chip.id, chip.name, aliases, chip.lanes > 0 ? absl::StrCat(chip.lanes) : "-",
+               chip.mxu > 0 ? absl::StrCat(chip.mxu) : "-"});
     outcome.json["chips"].push_back({{"id", chip.id}, {"name", chip.name}, {"aliases", chip.aliases}});
   }
   outcome.human = table.Text();
@@ -33,7 +34,8 @@ absl::StatusOr<Outcome> Lint() {
   Outcome outcome;
   const std::vector<std::string> findings = LintChips();
   outcome.exit = findings.empty() ? ExitCode::kDone : ExitCode::kFindings;
-  outcome.human = findings.empty() ? absl::StrCat(AllChips().size(), " chips, nothing to report\n") : absl::StrCat(absl::StrJoin(findings, "\n"), "\n");
+  outcome.human = findings.empty() ? absl::StrCat(AllChips().size(), " chips, nothing to report\n")
+                                   : absl::StrCat(absl::StrJoin(findings, "\n"), "\n");
   outcome.json["findings"] = findings;
   return outcome;
 }

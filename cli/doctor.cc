@@ -25,7 +25,8 @@ absl::StatusOr<Outcome> Doctor() {
   struct statvfs disk = {};
   const bool has_disk = statvfs(".", &disk) == 0;
   const int64_t ram = static_cast<int64_t>(memory.totalram) * memory.mem_unit;
-  const int64_t free = has_disk ? static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize) : 0;
+  const int64_t free =
+      has_disk ? static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize) : 0;
   const std::vector<std::string> lint = LintChips();
   Table table({"what", "value"});
   table.Row({"twinforge", kVersion});
@@ -36,11 +37,16 @@ absl::StatusOr<Outcome> Doctor() {
   table.Row({"model types", absl::StrCat(SupportedModelTypes().size())});
   table.Row({"transforms", absl::StrCat(AllTransforms().size())});
   table.Row({"recipes", absl::StrCat(LibraryRecipes().size())});
-  table.Row({"chips", absl::StrCat(AllChips().size(), lint.empty() ? ", lint clean" : absl::StrCat(", ", lint.size(), " lint findings"))});
+  table.Row({"chips", absl::StrCat(AllChips().size(),
+                                   lint.empty() ? ", lint clean"
+                                                : absl::StrCat(", ", lint.size(), " lint findings"))});
   outcome.human = table.Text();
-  outcome.json = {{"threads", std::thread::hardware_concurrency()}, {"memory_bytes", ram}, {"disk_free_bytes", free},
+  outcome.json = {{"threads", std::thread::hardware_concurrency()},
+                  {"memory_bytes", ram},
+                  {"disk_free_bytes", free},
                   {"system", absl::StrCat(system.sysname, " ", system.release, " ", system.machine)},
-                  {"model_types", SupportedModelTypes()}, {"chip_lint", lint}};
+                  {"model_types", SupportedModelTypes()},
+                  {"chip_lint", lint}};
   return outcome;
 }
 

@@ -9,7 +9,8 @@ namespace twinforge {
 namespace {
 
 std::string Page(const CodeInfo& info) {
-  return absl::StrCat("TF", info.code, ": ", info.title, "\n  exit status ", static_cast<int>(info.exit), "\n\n", info.page, "\n");
+  return absl::StrCat("TF", info.code, ": ", info.title, "\n  exit status ", static_cast<int>(info.exit),
+                      "\n\n", info.page, "\n");
 }
 
 absl::StatusOr<Outcome> Explain(const std::string& word) {
@@ -17,7 +18,8 @@ absl::StatusOr<Outcome> Explain(const std::string& word) {
   if (word.empty()) {
     for (const CodeInfo& info : AllCodes()) {
       absl::StrAppend(&outcome.human, "TF", info.code, "  ", info.title, "\n");
-      outcome.json["codes"].push_back({{"code", absl::StrCat("TF", info.code)}, {"title", std::string(info.title)},
+      outcome.json["codes"].push_back({{"code", absl::StrCat("TF", info.code)},
+                                       {"title", std::string(info.title)},
                                        {"exit", static_cast<int>(info.exit)}});
     }
     return outcome;
@@ -27,11 +29,14 @@ absl::StatusOr<Outcome> Explain(const std::string& word) {
   const bool number = absl::SimpleAtoi(absl::StripPrefix(upper, "TF"), &code);
   const CodeInfo* info = number ? FindCode(code) : nullptr;
   if (info == nullptr) {
-    return Error(1004, word, "is no diagnostic code", "codes look like TF1201; `twinforge explain` lists them all");
+    return Error(1004, word, "is no diagnostic code",
+                 "codes look like TF1201; `twinforge explain` lists them all");
   }
   outcome.human = Page(*info);
-  outcome.json = {{"code", absl::StrCat("TF", info->code)}, {"title", std::string(info->title)},
-                  {"exit", static_cast<int>(info->exit)}, {"page", std::string(info->page)}};
+  outcome.json = {{"code", absl::StrCat("TF", info->code)},
+                  {"title", std::string(info->title)},
+                  {"exit", static_cast<int>(info->exit)},
+                  {"page", std::string(info->page)}};
   return outcome;
 }
 

@@ -28,8 +28,9 @@ Provenance ProvenanceOf(const Twin& twin, const RecipeFlags& flags, std::string 
   provenance.shards = flags.shards;
   provenance.source_graph = std::move(source_graph);
   for (const StepReport& step : twin.report.steps) {
-    provenance.steps.push_back(absl::StrCat(step.step, ": ", step.sites.size(), " rewritten, ", step.refused.size(), " refused, ",
-                                            step.native.size(), " native"));
+    provenance.steps.push_back(absl::StrCat(step.step, ": ", step.sites.size(), " rewritten, ",
+                                            step.refused.size(), " refused, ", step.native.size(),
+                                            " native"));
   }
   return provenance;
 }
@@ -38,7 +39,8 @@ absl::StatusOr<Outcome> Forge(const ForgeFlags& flags) {
   Outcome outcome;
   TWIN_ASSIGN_OR_RETURN(Model model, OpenFlags(flags.model));
   if (!model.has_bytes() && !flags.dry_run) {
-    return Error(1003, "--from-config", "has no tensors to write", "`twinforge plan` works on a config alone");
+    return Error(1003, "--from-config", "has no tensors to write",
+                 "`twinforge plan` works on a config alone");
   }
   std::string source_graph = Text(model.graph);
   TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, TargetOf(flags.recipe), std::move(model)));
@@ -48,11 +50,12 @@ absl::StatusOr<Outcome> Forge(const ForgeFlags& flags) {
   outcome.human = HumanReport(twin) + HumanPlan(planned);
   if (flags.dry_run) return outcome;
   const Provenance provenance = ProvenanceOf(twin, flags.recipe, std::move(source_graph));
-  TWIN_ASSIGN_OR_RETURN(ExportResult result, Export(twin.model, planned.plan, provenance, planned.options, flags.out,
-                                                    MakeProgress(flags.progress, "forge")));
+  TWIN_ASSIGN_OR_RETURN(ExportResult result, Export(twin.model, planned.plan, provenance, planned.options,
+                                                    flags.out, MakeProgress(flags.progress, "forge")));
   absl::StrAppend(&outcome.human, "wrote ", HumanBytes(result.bytes_written), " to ", result.folder, "\n");
   if (result.bytes_reused > 0) {
-    absl::StrAppend(&outcome.human, "resumed: ", HumanBytes(result.bytes_reused), " were complete from an interrupted run\n");
+    absl::StrAppend(&outcome.human, "resumed: ", HumanBytes(result.bytes_reused),
+                    " were complete from an interrupted run\n");
   }
   outcome.json["out"] = result.folder;
   outcome.json["bytes_written"] = result.bytes_written;
@@ -64,14 +67,16 @@ absl::StatusOr<Outcome> Forge(const ForgeFlags& flags) {
 
 void AddForge(CLI::App& app, Invocation& invocation) {
   static ForgeFlags flags;
-  CLI::App* verb = AddVerb(app, invocation, "forge", "write the twin of a model, with its manifest",
-                           "  twinforge forge ./model --recipe tpu-exact-portable --out ./twin\n"
-                           "  twinforge forge ./model --recipe tpu-exact-native --to twin --chip v6e --shards 8 --out ./twin\n");
+  CLI::App* verb = AddVerb(
+      app, invocation, "forge", "write the twin of a model, with its manifest",
+      "  twinforge forge ./model --recipe tpu-exact-portable --out ./twin\n"
+      "  twinforge forge ./model --recipe tpu-exact-native --to twin --chip v6e --shards 8 --out ./twin\n");
   AddModelFlags(verb, flags.model);
   AddRecipeFlags(verb, flags.recipe, true);
   AddWriteFlags(verb, flags.write);
   verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
-  verb->add_option("--progress", flags.progress, "auto, tty, plain or none")->check(CLI::IsMember({"auto", "tty", "plain", "none"}));
+  verb->add_option("--progress", flags.progress, "auto, tty, plain or none")
+      ->check(CLI::IsMember({"auto", "tty", "plain", "none"}));
   verb->add_flag("--dry-run", flags.dry_run, "plan only, write nothing");
   SetRun(verb, invocation, [] { return Forge(flags); });
 }

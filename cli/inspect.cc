@@ -43,8 +43,8 @@ struct FitRow {
 std::vector<FitRow> TpuFit(const Graph& graph, int64_t multiple) {
   std::vector<FitRow> rows;
   for (const auto& [axis, sizes] : AxisSizes(graph)) {
-    static const std::set<std::string> kLaneAxes = {"head_dim", "d_ff", "shared_ff", "d_model", "vocab", "nope_dim", "v_head_dim",
-                                                    "kv_lora", "q_lora"};
+    static const std::set<std::string> kLaneAxes = {"head_dim", "d_ff",       "shared_ff", "d_model", "vocab",
+                                                    "nope_dim", "v_head_dim", "kv_lora",   "q_lora"};
     if (kLaneAxes.count(axis) == 0) continue;
     for (int64_t size : sizes) {
       const int64_t padded = (size + multiple - 1) / multiple * multiple;
@@ -65,7 +65,8 @@ absl::Status AddIntegrity(const ModelFlags& flags, int threads, Outcome& outcome
   bool bad = false;
   for (const IntegrityRow& row : rows) {
     table.Row({row.tensor, row.file, row.finding});
-    outcome.json["integrity"].push_back({{"tensor", row.tensor}, {"file", row.file}, {"finding", row.finding}});
+    outcome.json["integrity"].push_back(
+        {{"tensor", row.tensor}, {"file", row.file}, {"finding", row.finding}});
     bad |= row.finding.find("NaN") != std::string::npos || row.finding.find("Inf") != std::string::npos ||
            row.finding.find("all zero") != std::string::npos;
   }
@@ -92,30 +93,43 @@ void Describe(const Model& model, Outcome& outcome) {
   int64_t bytes = 0;
   for (const auto& [dtype, n] : dtypes) bytes += n;
   std::string& human = outcome.human;
-  absl::StrAppend(&human, model.family, " (model_type ", model.model_type, ", layout ", model.layouts[0].name, ")\n");
-  absl::StrAppend(&human, "  parameters  ", Grouped(counts.total), " total, ", Grouped(counts.active), " active\n");
-  absl::StrAppend(&human, "  stored      ", model.sources.size(), " tensors in ", model.files.size(), " files, ", HumanBytes(bytes));
+  absl::StrAppend(&human, model.family, " (model_type ", model.model_type, ", layout ", model.layouts[0].name,
+                  ")\n");
+  absl::StrAppend(&human, "  parameters  ", Grouped(counts.total), " total, ", Grouped(counts.active),
+                  " active\n");
+  absl::StrAppend(&human, "  stored      ", model.sources.size(), " tensors in ", model.files.size(),
+                  " files, ", HumanBytes(bytes));
   for (const auto& [dtype, n] : dtypes) absl::StrAppend(&human, ", ", dtype, " ", HumanBytes(n));
   absl::StrAppend(&human, "\n  sizes       ");
   std::vector<std::string> sizes;
-  for (const auto& [axis, values] : AxisSizes(model.graph)) sizes.push_back(absl::StrCat(axis, " ", absl::StrJoin(values, "/")));
-  absl::StrAppend(&human, absl::StrJoin(sizes, ", "), "\n\nTPU fit: idle share of each axis on 128 lanes and on a 256-wide matrix unit\n");
+  for (const auto& [axis, values] : AxisSizes(model.graph))
+    sizes.push_back(absl::StrCat(axis, " ", absl::StrJoin(values, "/")));
+  absl::StrAppend(&human, absl::StrJoin(sizes, ", "),
+                  "\n\nTPU fit: idle share of each axis on 128 lanes and on a 256-wide matrix unit\n");
   Table table({"axis", "size", "to 128", "idle", "to 256", "idle"});
   const std::vector<FitRow> lanes = TpuFit(model.graph, 128), wide = TpuFit(model.graph, 256);
   outcome.json["tpu_fit"] = Json::array();
   for (size_t i = 0; i < lanes.size(); ++i) {
-    table.Row({lanes[i].axis, absl::StrCat(lanes[i].size), absl::StrCat(lanes[i].padded), Percent(lanes[i].idle),
-               absl::StrCat(wide[i].padded), Percent(wide[i].idle)});
-    outcome.json["tpu_fit"].push_back({{"axis", lanes[i].axis}, {"size", lanes[i].size}, {"to_128", lanes[i].padded},
-                                       {"idle_128", lanes[i].idle}, {"to_256", wide[i].padded}, {"idle_256", wide[i].idle}});
+    table.Row({lanes[i].axis, absl::StrCat(lanes[i].size), absl::StrCat(lanes[i].padded),
+               Percent(lanes[i].idle), absl::StrCat(wide[i].padded), Percent(wide[i].idle)});
+    outcome.json["tpu_fit"].push_back({{"axis", lanes[i].axis},
+                                       {"size", lanes[i].size},
+                                       {"to_128", lanes[i].padded},
+                                       {"idle_128", lanes[i].idle},
+                                       {"to_256", wide[i].padded},
+                                       {"idle_256", wide[i].idle}});
   }
   absl::StrAppend(&human, table.Text());
   for (const std::string& warning : model.warnings) absl::StrAppend(&human, "note: ", warning, "\n");
   outcome.json["family"] = model.family;
   outcome.json["model_type"] = model.model_type;
   outcome.json["layout"] = model.layouts[0].name;
-  outcome.json["parameters"] = {{"total", counts.total}, {"active", counts.active}, {"embedding", counts.embedding}, {"expert", counts.expert}};
-  outcome.json["stored"] = {{"tensors", model.sources.size()}, {"files", model.files.size()}, {"bytes", bytes}};
+  outcome.json["parameters"] = {{"total", counts.total},
+                                {"active", counts.active},
+                                {"embedding", counts.embedding},
+                                {"expert", counts.expert}};
+  outcome.json["stored"] = {
+      {"tensors", model.sources.size()}, {"files", model.files.size()}, {"bytes", bytes}};
   outcome.json["bytes_by_dtype"] = dtypes;
   outcome.json["dims"] = DimsJson(model.graph);
   outcome.json["warnings"] = model.warnings;
@@ -127,7 +141,8 @@ absl::StatusOr<Outcome> Inspect(const ModelFlags& flags, bool integrity, int thr
   Describe(model, outcome);
   if (!integrity) return outcome;
   if (!model.has_bytes()) {
-    return Error(1003, "--integrity", "reads tensors, and a config alone has none", "name the checkpoint's folder");
+    return Error(1003, "--integrity", "reads tensors, and a config alone has none",
+                 "name the checkpoint's folder");
   }
   TWIN_RETURN_IF_ERROR(AddIntegrity(flags, threads, outcome));
   return outcome;
@@ -139,9 +154,10 @@ void AddInspect(CLI::App& app, Invocation& invocation) {
   static ModelFlags flags;
   static bool integrity = false;
   static int threads = 2;
-  CLI::App* verb = AddVerb(app, invocation, "inspect", "what a model is, exactly: family, sizes, parameters, TPU fit",
-                           "  twinforge inspect ./Llama-3.1-8B\n  twinforge inspect --from-config config.json --format json\n"
-                           "  twinforge inspect ./model --integrity\n");
+  CLI::App* verb = AddVerb(
+      app, invocation, "inspect", "what a model is, exactly: family, sizes, parameters, TPU fit",
+      "  twinforge inspect ./Llama-3.1-8B\n  twinforge inspect --from-config config.json --format json\n"
+      "  twinforge inspect ./model --integrity\n");
   AddModelFlags(verb, flags);
   verb->add_flag("--integrity", integrity, "read every tensor: all-zero, constant, NaN and Inf are findings");
   verb->add_option("--threads", threads, "readers for --integrity")->check(CLI::Range(1, 256));

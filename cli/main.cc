@@ -44,7 +44,8 @@ int Report(const Invocation& invocation, const absl::Status& status) {
 }
 
 // CLI11's own complaint, with the nearest verb or flag.
-absl::Status Complaint(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
+absl::Status Complaint(const CLI::App& app, const CLI::ParseError& error,
+                       const std::vector<std::string>& words) {
   std::vector<std::string> known;
   const CLI::App* at = &app;
   for (const CLI::App* verb : app.get_subcommands({})) known.push_back(verb->get_name());
@@ -61,7 +62,8 @@ absl::Status Complaint(const CLI::App& app, const CLI::ParseError& error, const 
     }
     for (const CLI::App* verb : at->get_subcommands({})) known.push_back(verb->get_name());
     for (const std::string& word : words) {
-      if (absl::StartsWith(word, "--") && std::find(known.begin(), known.end(), word.substr(0, word.find('='))) == known.end()) {
+      if (absl::StartsWith(word, "--") &&
+          std::find(known.begin(), known.end(), word.substr(0, word.find('='))) == known.end()) {
         unknown = word;
         break;
       }
@@ -71,7 +73,8 @@ absl::Status Complaint(const CLI::App& app, const CLI::ParseError& error, const 
   std::string message = error.what();
   for (char& c : message) c = c == '\n' ? ' ' : c;
   return Error(1001, at == &app ? "twinforge" : "twinforge " + at->get_name(), message,
-               nearest.empty() ? absl::StrCat("`twinforge ", at == &app ? "" : at->get_name() + " ", "--help` shows what there is")
+               nearest.empty() ? absl::StrCat("`twinforge ", at == &app ? "" : at->get_name() + " ",
+                                              "--help` shows what there is")
                                : absl::StrCat("did you mean `", nearest, "`?"));
 }
 
@@ -124,5 +127,6 @@ int main(int argc, char** argv) {
   const int status = twinforge::Main(argc, argv);
   std::cout.flush();
   std::fflush(nullptr);
-  std::_Exit(status);  // nothing that static destructors would do is wanted, and pools of programs take long to free
+  std::_Exit(
+      status);  // nothing that static destructors would do is wanted, and pools of programs take long to free
 }

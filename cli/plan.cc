@@ -7,11 +7,13 @@
 namespace twinforge {
 namespace {
 
-absl::StatusOr<Outcome> Plan(const ModelFlags& model_flags, const RecipeFlags& recipe_flags, const WriteFlags& write_flags) {
+absl::StatusOr<Outcome> Plan(const ModelFlags& model_flags, const RecipeFlags& recipe_flags,
+                             const WriteFlags& write_flags) {
   Outcome outcome;
   TWIN_ASSIGN_OR_RETURN(Model model, OpenFlags(model_flags));
   TWIN_ASSIGN_OR_RETURN(Twin made, MakeTwin(recipe_flags.recipe, TargetOf(recipe_flags), std::move(model)));
-  // The process ends with this verb: freeing the programs of 100,000 tensors one by one would cost it a fifth of its time.
+  // The process ends with this verb: freeing the programs of 100,000 tensors one by one would cost it a fifth
+  // of its time.
   Twin& twin = *new Twin(std::move(made));
   TWIN_ASSIGN_OR_RETURN(PlannedExport plan, PlanWrite(twin.model, write_flags));
   PlannedExport& planned = *new PlannedExport(std::move(plan));
@@ -27,9 +29,11 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
   static ModelFlags model;
   static RecipeFlags recipe;
   static WriteFlags write;
-  CLI::App* verb = AddVerb(app, invocation, "plan", "every rewrite, byte count and the peak memory; reads headers only",
-                           "  twinforge plan ./model --recipe tpu-exact-portable\n"
-                           "  twinforge plan --from-config config.json --recipe tpu-exact-native --chip v6e --shards 8 --format json\n");
+  CLI::App* verb =
+      AddVerb(app, invocation, "plan", "every rewrite, byte count and the peak memory; reads headers only",
+              "  twinforge plan ./model --recipe tpu-exact-portable\n"
+              "  twinforge plan --from-config config.json --recipe tpu-exact-native --chip v6e --shards 8 "
+              "--format json\n");
   AddModelFlags(verb, model);
   AddRecipeFlags(verb, recipe, true);
   AddWriteFlags(verb, write);

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kPlainSeconds = 10;   // between lines off a terminal
+constexpr double kPlainSeconds = 10;  // between lines off a terminal
 constexpr double kTtySeconds = 0.1;
 
 struct State {
@@ -30,9 +30,11 @@ double Since(Clock::time_point then) { return std::chrono::duration<double>(Cloc
 std::string Line(const std::string& what, const Progress& p, double elapsed) {
   const double rate = elapsed > 0 ? static_cast<double>(p.bytes_done) / elapsed : 0;
   const double left = rate > 0 ? static_cast<double>(p.bytes_total - p.bytes_done) / rate : 0;
-  const double share = p.bytes_total > 0 ? static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total) : 1;
-  return absl::StrCat(what, ": ", HumanBytes(p.bytes_done), " of ", HumanBytes(p.bytes_total), " (", Percent(share), "), ",
-                      HumanBytes(static_cast<int64_t>(rate)), "/s, ", absl::StrFormat("%.0f s left", left));
+  const double share =
+      p.bytes_total > 0 ? static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total) : 1;
+  return absl::StrCat(what, ": ", HumanBytes(p.bytes_done), " of ", HumanBytes(p.bytes_total), " (",
+                      Percent(share), "), ", HumanBytes(static_cast<int64_t>(rate)), "/s, ",
+                      absl::StrFormat("%.0f s left", left));
 }
 
 }  // namespace

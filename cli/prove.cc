@@ -1,4 +1,6 @@
 // twinforge prove SOURCE TWIN: every byte derived anew, the inverse streamed, the ledger checked.
+#include "exporters/prove.h"
+
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -6,7 +8,6 @@
 #include "cli/open.h"
 #include "cli/progress.h"
 #include "cli/twin_report.h"
-#include "exporters/prove.h"
 #include "importers/importer.h"
 #include "recipes/run.h"
 #include "report/table.h"
@@ -33,18 +34,28 @@ Outcome Say(const ProofReport& report, const TwinManifest& manifest) {
     ++checked[row.check];
     if (row.verdict == Verdict::kProven) continue;
     ++failed[row.check];
-    failures.push_back({{"check", row.check}, {"subject", row.subject}, {"verdict", std::string(VerdictName(row.verdict))}, {"detail", row.detail}});
-    if (failures.size() <= kFailuresShown) absl::StrAppend(&shown, "  ", VerdictName(row.verdict), " ", row.check, ": ", row.subject, ": ", row.detail, "\n");
+    failures.push_back({{"check", row.check},
+                        {"subject", row.subject},
+                        {"verdict", std::string(VerdictName(row.verdict))},
+                        {"detail", row.detail}});
+    if (failures.size() <= kFailuresShown)
+      absl::StrAppend(&shown, "  ", VerdictName(row.verdict), " ", row.check, ": ", row.subject, ": ",
+                      row.detail, "\n");
   }
   Table table({"check", "things", "failed"});
   for (const auto& [check, count] : checked) table.Row({check, Grouped(count), Grouped(failed[check])});
-  outcome.human = absl::StrCat(VerdictName(report.verdict), ": ", Grouped(report.tensors_forward), " tensors derived anew from the source, ",
-                               Grouped(report.tensors_inverse), " source tensors turned back bit for bit, ", HumanBytes(report.bytes_checked),
-                               " compared; fidelity ", manifest.provenance.fidelity, "\n", table.Text(), shown);
+  outcome.human =
+      absl::StrCat(VerdictName(report.verdict), ": ", Grouped(report.tensors_forward),
+                   " tensors derived anew from the source, ", Grouped(report.tensors_inverse),
+                   " source tensors turned back bit for bit, ", HumanBytes(report.bytes_checked),
+                   " compared; fidelity ", manifest.provenance.fidelity, "\n", table.Text(), shown);
   outcome.json["verdict"] = std::string(VerdictName(report.verdict));
   outcome.json["fidelity"] = manifest.provenance.fidelity;
-  outcome.json["bytes"] = {{"compared", report.bytes_checked}, {"tensors_forward", report.tensors_forward}, {"tensors_inverse", report.tensors_inverse}};
-  for (const auto& [check, count] : checked) outcome.json["checks"][check] = {{"things", count}, {"failed", failed[check]}};
+  outcome.json["bytes"] = {{"compared", report.bytes_checked},
+                           {"tensors_forward", report.tensors_forward},
+                           {"tensors_inverse", report.tensors_inverse}};
+  for (const auto& [check, count] : checked)
+    outcome.json["checks"][check] = {{"things", count}, {"failed", failed[check]}};
   outcome.json["failures"] = failures;
   outcome.exit = report.verdict == Verdict::kProven ? ExitCode::kDone : ExitCode::kFindings;
   return outcome;
@@ -54,7 +65,8 @@ absl::StatusOr<Outcome> RunProve(const ProveFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(Model source, OpenModel(flags.source, flags.config));
   TWIN_ASSIGN_OR_RETURN(OpenedTwin twin, OpenTwinFolder(flags.twin));
   TWIN_ASSIGN_OR_RETURN(ExportOptions options, OptionsOf(flags.work));
-  TWIN_ASSIGN_OR_RETURN(ProofReport report, Prove(source, twin.manifest, twin.stored, options, MakeProgress(flags.progress, "prove")));
+  TWIN_ASSIGN_OR_RETURN(ProofReport report, Prove(source, twin.manifest, twin.stored, options,
+                                                  MakeProgress(flags.progress, "prove")));
   return Say(report, twin.manifest);
 }
 
@@ -62,13 +74,16 @@ absl::StatusOr<Outcome> RunProve(const ProveFlags& flags) {
 
 void AddProve(CLI::App& app, Invocation& invocation) {
   static ProveFlags flags;
-  CLI::App* verb = AddVerb(app, invocation, "prove", "whether a twin's bytes are what its manifest says, from the very source",
-                           "  twinforge prove ./model ./twin\n  twinforge prove ./model ./twin --format json\n");
+  CLI::App* verb = AddVerb(
+      app, invocation, "prove", "whether a twin's bytes are what its manifest says, from the very source",
+      "  twinforge prove ./model ./twin\n  twinforge prove ./model ./twin --format json\n");
   verb->add_option("SOURCE", flags.source, "the checkpoint that the twin was made from")->required();
   verb->add_option("TWIN", flags.twin, "the twin's folder")->required();
-  verb->add_option("--config", flags.config, "the source's config.json, where it does not lie beside the tensors");
+  verb->add_option("--config", flags.config,
+                   "the source's config.json, where it does not lie beside the tensors");
   AddWorkFlags(verb, flags.work);
-  verb->add_option("--progress", flags.progress, "auto, tty, plain or none")->check(CLI::IsMember({"auto", "tty", "plain", "none"}));
+  verb->add_option("--progress", flags.progress, "auto, tty, plain or none")
+      ->check(CLI::IsMember({"auto", "tty", "plain", "none"}));
   SetRun(verb, invocation, [] { return RunProve(flags); });
 }
 

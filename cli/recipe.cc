@@ -1,9 +1,10 @@
 // twinforge recipe list|show|check|schema: the recipe language and its library.
+#include "recipes/recipe.h"
+
 #include "absl/strings/str_cat.h"
 #include "base/embedded.h"
 #include "base/status_macros.h"
 #include "cli/verb.h"
-#include "recipes/recipe.h"
 #include "recipes/run.h"
 #include "report/table.h"
 
@@ -38,7 +39,8 @@ absl::StatusOr<Outcome> Check(const std::string& name) {
   Outcome outcome;
   TWIN_ASSIGN_OR_RETURN(LoadedRecipe recipe, LoadRecipe(name));
   TWIN_RETURN_IF_ERROR(CheckRecipe(recipe, TransformContext()));
-  outcome.human = absl::StrCat(recipe.name, ": ", recipe.steps.size(), " steps, requires ", FidelityName(recipe.require), ", valid\n");
+  outcome.human = absl::StrCat(recipe.name, ": ", recipe.steps.size(), " steps, requires ",
+                               FidelityName(recipe.require), ", valid\n");
   outcome.json["name"] = recipe.name;
   outcome.json["require"] = std::string(FidelityName(recipe.require));
   for (const RecipeStep& step : recipe.steps) {
@@ -55,7 +57,8 @@ absl::StatusOr<Outcome> Schema() {
     outcome.json[std::string(file.name)] = std::string(file.text);
   }
   for (const TransformInfo& info : AllTransforms()) {
-    outcome.json["transforms"].push_back({{"name", std::string(info.name)}, {"promise", std::string(info.promise)}});
+    outcome.json["transforms"].push_back(
+        {{"name", std::string(info.name)}, {"promise", std::string(info.promise)}});
   }
   return outcome;
 }
@@ -68,7 +71,8 @@ void AddRecipe(CLI::App& app, Invocation& invocation) {
   CLI::App* verb = AddVerb(app, invocation, "recipe", "the recipe library and the recipe language",
                            "  twinforge recipe list\n  twinforge recipe show tpu-exact-native\n"
                            "  twinforge recipe check my.textproto\n  twinforge recipe schema\n");
-  verb->add_option("WHAT", what, "list, show, check or schema")->check(CLI::IsMember({"list", "show", "check", "schema"}));
+  verb->add_option("WHAT", what, "list, show, check or schema")
+      ->check(CLI::IsMember({"list", "show", "check", "schema"}));
   verb->add_option("RECIPE", name, "for show and check: a library name, or a file");
   SetRun(verb, invocation, [] {
     if (what == "show") return Show(name);

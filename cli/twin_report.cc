@@ -16,7 +16,9 @@ absl::string_view TargetName(Target target) { return target == Target::kHf ? "hf
 }  // namespace
 
 void AddWriteFlags(CLI::App* verb, WriteFlags& flags) {
-  verb->add_option("--to", flags.to, "hf: the source's own format; twin: the native layout; auto: hf where the twin can be said in it")
+  verb->add_option(
+          "--to", flags.to,
+          "hf: the source's own format; twin: the native layout; auto: hf where the twin can be said in it")
       ->check(CLI::IsMember({"auto", "hf", "twin"}));
   verb->add_option("--shard-size", flags.shard_size, "largest file of tensors");
   AddWorkFlags(verb, flags);
@@ -24,7 +26,8 @@ void AddWriteFlags(CLI::App* verb, WriteFlags& flags) {
 
 void AddWorkFlags(CLI::App* verb, WriteFlags& flags) {
   verb->add_option("--memory", flags.memory, "budget for the whole process: 256MiB, 2GiB");
-  verb->add_option("--threads", flags.threads, "workers; the result does not depend on it")->check(CLI::Range(1, 256));
+  verb->add_option("--threads", flags.threads, "workers; the result does not depend on it")
+      ->check(CLI::Range(1, 256));
 }
 
 absl::StatusOr<ExportOptions> OptionsOf(const WriteFlags& flags) {
@@ -59,12 +62,14 @@ std::string HumanReport(const Twin& twin) {
   if (report.already_native()) {
     return absl::StrCat(twin.recipe.name, ": already native, nothing to do\n");
   }
-  std::string out = absl::StrCat(twin.recipe.name, ": ", Grouped(report.sites), " sites rewritten, ", Grouped(report.refused),
-                                 " refused; fidelity ", FidelityName(report.fidelity), "\n");
+  std::string out =
+      absl::StrCat(twin.recipe.name, ": ", Grouped(report.sites), " sites rewritten, ",
+                   Grouped(report.refused), " refused; fidelity ", FidelityName(report.fidelity), "\n");
   Table table({"step", "rewritten", "native", "refused", "fidelity", "elements added"});
   for (const StepReport& step : report.steps) {
-    table.Row({step.step, Grouped(step.sites.size()), Grouped(step.native.size()), Grouped(step.refused.size()),
-               std::string(FidelityName(step.fidelity)), Grouped(step.elements_added)});
+    table.Row({step.step, Grouped(step.sites.size()), Grouped(step.native.size()),
+               Grouped(step.refused.size()), std::string(FidelityName(step.fidelity)),
+               Grouped(step.elements_added)});
   }
   absl::StrAppend(&out, table.Text());
   // Refusals of one step with one reason are one line: forty layers refuse alike.
@@ -75,11 +80,13 @@ std::string HumanReport(const Twin& twin) {
   size_t shown = 0;
   for (const auto& [key, paths] : reasons) {
     if (++shown > kReasonsShown) {
-      absl::StrAppend(&out, "  ... ", reasons.size() - kReasonsShown, " more reasons; --format json lists all\n");
+      absl::StrAppend(&out, "  ... ", reasons.size() - kReasonsShown,
+                      " more reasons; --format json lists all\n");
       break;
     }
     absl::StrAppend(&out, "  refused by ", key.first, ": ", paths.front(),
-                    paths.size() > 1 ? absl::StrCat(" and ", paths.size() - 1, " more") : "", ": ", key.second, "\n");
+                    paths.size() > 1 ? absl::StrCat(" and ", paths.size() - 1, " more") : "", ": ",
+                    key.second, "\n");
   }
   return out;
 }
@@ -96,8 +103,12 @@ Json ReportJson(const Twin& twin) {
     for (const Refusal& refusal : step.refused) {
       json["refused"].push_back({{"step", step.step}, {"role", refusal.path}, {"reason", refusal.reason}});
     }
-    json["steps"].push_back({{"step", step.step}, {"fidelity", std::string(FidelityName(step.fidelity))}, {"sites", step.sites},
-                             {"native", step.native}, {"refused", step.refused.size()}, {"elements_added", step.elements_added}});
+    json["steps"].push_back({{"step", step.step},
+                             {"fidelity", std::string(FidelityName(step.fidelity))},
+                             {"sites", step.sites},
+                             {"native", step.native},
+                             {"refused", step.refused.size()},
+                             {"elements_added", step.elements_added}});
   }
   return json;
 }
@@ -121,9 +132,10 @@ void AddPlanJson(const PlannedExport& planned, Json& json) {
 std::string HumanPlan(const PlannedExport& planned) {
   int64_t tensors = 0;
   for (const OutputFile& file : planned.plan.files) tensors += static_cast<int64_t>(file.tensors.size());
-  std::string out = absl::StrCat("writes ", HumanBytes(planned.plan.bytes_out), " (", Grouped(tensors), " tensors in ",
-                                 planned.plan.files.size(), " files) as ", TargetName(planned.options.target), ", peak memory ",
-                                 HumanBytes(planned.plan.peak_bytes), " of ", HumanBytes(planned.options.memory), "\n");
+  std::string out = absl::StrCat(
+      "writes ", HumanBytes(planned.plan.bytes_out), " (", Grouped(tensors), " tensors in ",
+      planned.plan.files.size(), " files) as ", TargetName(planned.options.target), ", peak memory ",
+      HumanBytes(planned.plan.peak_bytes), " of ", HumanBytes(planned.options.memory), "\n");
   if (!planned.note.empty()) absl::StrAppend(&out, "note: ", planned.note, "\n");
   for (const std::string& warning : planned.plan.warnings) absl::StrAppend(&out, "warning: ", warning, "\n");
   return out;

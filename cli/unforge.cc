@@ -21,10 +21,14 @@ absl::StatusOr<Outcome> RunUnforge(const UnforgeFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(OpenedTwin twin, OpenTwinFolder(flags.twin));
   TWIN_ASSIGN_OR_RETURN(ExportOptions options, OptionsOf(flags.work));
   TWIN_ASSIGN_OR_RETURN(ExportPlan plan, PlanUnforge(twin.manifest, twin.stored, options));
-  TWIN_ASSIGN_OR_RETURN(ExportResult result, Unforge(twin.stored, plan, options, flags.out, MakeProgress(flags.progress, "unforge")));
-  outcome.human = absl::StrCat("wrote ", HumanBytes(result.bytes_written), " to ", result.folder, " in the source's own layout\n");
-  for (const std::string& warning : plan.warnings) absl::StrAppend(&outcome.human, "warning: ", warning, "\n");
-  outcome.json = {{"out", result.folder}, {"bytes_written", result.bytes_written}, {"warnings", plan.warnings}};
+  TWIN_ASSIGN_OR_RETURN(ExportResult result, Unforge(twin.stored, plan, options, flags.out,
+                                                     MakeProgress(flags.progress, "unforge")));
+  outcome.human = absl::StrCat("wrote ", HumanBytes(result.bytes_written), " to ", result.folder,
+                               " in the source's own layout\n");
+  for (const std::string& warning : plan.warnings)
+    absl::StrAppend(&outcome.human, "warning: ", warning, "\n");
+  outcome.json = {
+      {"out", result.folder}, {"bytes_written", result.bytes_written}, {"warnings", plan.warnings}};
   return outcome;
 }
 
@@ -33,11 +37,13 @@ absl::StatusOr<Outcome> RunUnforge(const UnforgeFlags& flags) {
 void AddUnforge(CLI::App& app, Invocation& invocation) {
   static UnforgeFlags flags;
   CLI::App* verb = AddVerb(app, invocation, "unforge", "a twin back to its source's files and layout",
-                           "  twinforge unforge ./twin --out ./home\n  twinforge unforge ./tuned-twin --out ./home --memory 512MiB\n");
+                           "  twinforge unforge ./twin --out ./home\n  twinforge unforge ./tuned-twin --out "
+                           "./home --memory 512MiB\n");
   verb->add_option("TWIN", flags.twin, "the twin's folder")->required();
   verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
   AddWorkFlags(verb, flags.work);
-  verb->add_option("--progress", flags.progress, "auto, tty, plain or none")->check(CLI::IsMember({"auto", "tty", "plain", "none"}));
+  verb->add_option("--progress", flags.progress, "auto, tty, plain or none")
+      ->check(CLI::IsMember({"auto", "tty", "plain", "none"}));
   SetRun(verb, invocation, [] { return RunUnforge(flags); });
 }
 

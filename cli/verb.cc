@@ -9,8 +9,8 @@
 
 namespace twinforge {
 
-CLI::App* AddVerb(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& description,
-                  const std::string& examples) {
+CLI::App* AddVerb(CLI::App& app, Invocation& invocation, const std::string& name,
+                  const std::string& description, const std::string& examples) {
   CLI::App* verb = app.add_subcommand(name, description);
   verb->footer("Examples:\n" + examples);
   verb->add_option("--format", invocation.format, "human or json")->check(CLI::IsMember({"human", "json"}));
@@ -27,7 +27,8 @@ void SetRun(CLI::App* verb, Invocation& invocation, std::function<absl::StatusOr
 void AddModelFlags(CLI::App* verb, ModelFlags& flags) {
   verb->add_option("MODEL", flags.path, "a checkpoint's folder, one .safetensors file, or a twin's folder");
   verb->add_option("--config", flags.config, "config.json, where it does not lie beside the tensors");
-  verb->add_option("--from-config", flags.from_config, "a config.json alone: counts, plans and scores without a tensor");
+  verb->add_option("--from-config", flags.from_config,
+                   "a config.json alone: counts, plans and scores without a tensor");
 }
 
 absl::StatusOr<Model> OpenFlags(const ModelFlags& flags) {
@@ -39,7 +40,8 @@ absl::StatusOr<Model> OpenFlags(const ModelFlags& flags) {
     return ModelFromConfig(flags.from_config);
   }
   if (flags.path.empty()) {
-    return Error(1003, "MODEL", "no model was named", "give a checkpoint's folder, or --from-config config.json");
+    return Error(1003, "MODEL", "no model was named",
+                 "give a checkpoint's folder, or --from-config config.json");
   }
   return OpenModel(flags.path, flags.config);
 }
@@ -48,8 +50,10 @@ void AddRecipeFlags(CLI::App* verb, RecipeFlags& flags, bool required) {
   CLI::Option* recipe = verb->add_option("--recipe", flags.recipe, "a library recipe's name, or a file");
   if (required) recipe->required();
   verb->add_option("--chip", flags.chip, "the chip that the twin is for: v5e, v5p, v6e, tpu7x, ...");
-  verb->add_option("--shards", flags.shards, "tensor-parallel devices that the twin is for")->check(CLI::Range(1, 4096));
-  verb->add_option("--kernel", flags.kernel, "attention kernel that will serve it: paged")->check(CLI::IsMember({"paged"}));
+  verb->add_option("--shards", flags.shards, "tensor-parallel devices that the twin is for")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--kernel", flags.kernel, "attention kernel that will serve it: paged")
+      ->check(CLI::IsMember({"paged"}));
   verb->add_option("--skip-step", flags.skip, "switch a step off, by transform or position (for bisection)");
 }
 
@@ -66,7 +70,8 @@ absl::StatusOr<int64_t> ParseBytes(const std::string& text) {
   if (unit == "t" || unit == "tib") shift = 40;
   const bool number = absl::SimpleAtoi(text.substr(0, digits), &value) && value > 0;
   if (!number || shift < 0 || value > (std::numeric_limits<int64_t>::max() >> shift)) {
-    return Error(1002, absl::StrCat("\"", text, "\""), "is no size", "write 256MiB, 2GiB or a number of bytes");
+    return Error(1002, absl::StrCat("\"", text, "\""), "is no size",
+                 "write 256MiB, 2GiB or a number of bytes");
   }
   return value << shift;
 }

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 struct Outcome {
   ExitCode exit = ExitCode::kDone;
   std::string human;
-  Json json = Json::object();   // `schema` and `tool_version` are added by the printer
+  Json json = Json::object();  // `schema` and `tool_version` are added by the printer
 };
 
 struct Invocation {
@@ -33,8 +33,8 @@ struct Invocation {
 };
 
 // Adds a subcommand with its examples in the help, and the --format flag.
-CLI::App* AddVerb(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& description,
-                  const std::string& examples);
+CLI::App* AddVerb(CLI::App& app, Invocation& invocation, const std::string& name,
+                  const std::string& description, const std::string& examples);
 // Makes `run` the work of `verb` when it is the one called.
 void SetRun(CLI::App* verb, Invocation& invocation, std::function<absl::StatusOr<Outcome>()> run);
 

@@ -26,33 +26,39 @@ std::vector<std::string> KnownPlaces(const Sites& sites) {
 absl::Status NothingSelected(const RecipeStep& step, const Graph& graph, const Selector& selector,
                              const std::vector<std::string>& places, absl::string_view transform) {
   if (places.empty()) {
-    return Error(1105, step.place, absl::StrCat("step ", step.name, ": this model has no place for ", transform),
+    return Error(1105, step.place,
+                 absl::StrCat("step ", step.name, ": this model has no place for ", transform),
                  "leave the step out, or write `expect: NONE`");
   }
   const std::string& path = step.parameters->where().path();
   std::string nearest = path.empty() ? places.front() : Nearest(path, places);
   if (nearest.empty()) nearest = places.front();
-  return Error(1105, step.place,
-               absl::StrCat("step ", step.name, ": `where` selects none of ", places.size(), " places; ",
-                            selector.Excluded(graph, nearest)),
-               absl::StrCat("nearest places: ", absl::StrJoin(places.begin(), places.begin() + std::min<size_t>(places.size(), 4), ", ")));
+  return Error(
+      1105, step.place,
+      absl::StrCat("step ", step.name, ": `where` selects none of ", places.size(), " places; ",
+                   selector.Excluded(graph, nearest)),
+      absl::StrCat("nearest places: ",
+                   absl::StrJoin(places.begin(), places.begin() + std::min<size_t>(places.size(), 4), ", ")));
 }
 
 absl::Status CheckExpectation(const RecipeStep& step, const Graph& graph, const Selector& selector,
                               const std::vector<std::string>& places, absl::string_view transform) {
   const Where& where = step.parameters->where();
-  const int64_t selected = std::count_if(places.begin(), places.end(), [&](const std::string& place) {
-    return selector.Selects(graph, place);
-  });
+  const int64_t selected = std::count_if(
+      places.begin(), places.end(), [&](const std::string& place) { return selector.Selects(graph, place); });
   const int64_t known = static_cast<int64_t>(places.size());
   const auto unmet = [&](absl::string_view expected) {
-    return Error(1109, step.place, absl::StrCat("step ", step.name, ": expected ", expected, ", `where` selects ", selected,
-                                               " of ", known, " places"));
+    return Error(1109, step.place,
+                 absl::StrCat("step ", step.name, ": expected ", expected, ", `where` selects ", selected,
+                              " of ", known, " places"));
   };
   switch (where.expect()) {
-    case Where::ALL: return selected == known && known > 0 ? absl::OkStatus() : unmet("all");
-    case Where::NONE: return selected == 0 ? absl::OkStatus() : unmet("none");
-    case Where::COUNT: return selected == where.count() ? absl::OkStatus() : unmet(absl::StrCat(where.count()));
+    case Where::ALL:
+      return selected == known && known > 0 ? absl::OkStatus() : unmet("all");
+    case Where::NONE:
+      return selected == 0 ? absl::OkStatus() : unmet("none");
+    case Where::COUNT:
+      return selected == where.count() ? absl::OkStatus() : unmet(absl::StrCat(where.count()));
     default:
       if (selected > 0 || selector.selects_all()) return absl::OkStatus();
       return NothingSelected(step, graph, selector, places, transform);
@@ -70,8 +76,9 @@ absl::Status CheckShadow(const RecipeStep& step, const StepReport& report,
     const std::vector<std::string>& done = found->second.sites;
     if (std::find(done.begin(), done.end(), place) == done.end()) return absl::OkStatus();
   }
-  return Error(1106, step.place, absl::StrCat("step ", step.name, " does nothing: step ", found->second.step,
-                                             " already rewrote all of its places"),
+  return Error(1106, step.place,
+               absl::StrCat("step ", step.name, " does nothing: step ", found->second.step,
+                            " already rewrote all of its places"),
                "remove the step, or put it before the other");
 }
 
@@ -96,9 +103,11 @@ absl::StatusOr<std::vector<double>> Observe(const Model& model, const WeightPtr&
   return values;
 }
 
-absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& transform, const Model& model, Graph& graph) {
+absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& transform, const Model& model,
+                                   Graph& graph) {
   const Selector selector(step.parameters->where());
-  TWIN_RETURN_IF_ERROR(CheckExpectation(step, graph, selector, KnownPlaces(transform.FindSites(graph)), transform.name()));
+  TWIN_RETURN_IF_ERROR(
+      CheckExpectation(step, graph, selector, KnownPlaces(transform.FindSites(graph)), transform.name()));
   const Graph before = graph;
   const auto selected = [&](const Site& site) { return selector.Selects(before, site.path); };
   const auto observe = [&](const WeightPtr& program) { return Observe(model, program); };
@@ -106,7 +115,9 @@ absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& tran
   if (!report.ok()) return WithPlace(report.status(), step.place);
   const auto excluded = [&](absl::string_view path) { return !selector.Selects(before, path); };
   auto& refused = report->refused;
-  refused.erase(std::remove_if(refused.begin(), refused.end(), [&](const Refusal& r) { return excluded(r.path); }), refused.end());
+  refused.erase(
+      std::remove_if(refused.begin(), refused.end(), [&](const Refusal& r) { return excluded(r.path); }),
+      refused.end());
   auto& native = report->native;
   native.erase(std::remove_if(native.begin(), native.end(), excluded), native.end());
   return report;
@@ -114,13 +125,15 @@ absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& tran
 
 }  // namespace
 
-absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options, Model& model) {
+absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options,
+                                       Model& model) {
   TWIN_RETURN_IF_ERROR(CheckRecipe(recipe, options.context));
   Graph graph = model.graph;
   RecipeReport out;
   std::map<std::string, StepReport> earlier;
   for (const RecipeStep& step : recipe.steps) {
-    TWIN_ASSIGN_OR_RETURN(std::unique_ptr<Transform> transform, MakeTransform(*step.parameters, options.context));
+    TWIN_ASSIGN_OR_RETURN(std::unique_ptr<Transform> transform,
+                          MakeTransform(*step.parameters, options.context));
     if (IsDisabled(options, step, transform->name())) continue;
     TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, model, graph));
     TWIN_RETURN_IF_ERROR(CheckShadow(step, report, earlier, transform->name()));

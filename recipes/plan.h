@@ -16,21 +16,22 @@ namespace twinforge {
 
 struct RecipeReport {
   std::vector<StepReport> steps;
-  Fidelity fidelity = Fidelity::kMoved;   // the lowest of steps that rewrote something
-  int64_t sites = 0;                      // rewritten, over all steps
+  Fidelity fidelity = Fidelity::kMoved;  // the lowest of steps that rewrote something
+  int64_t sites = 0;                     // rewritten, over all steps
   int64_t refused = 0;
   bool already_native() const { return sites == 0 && refused == 0; }
 };
 
 struct RecipeOptions {
   TransformContext context;
-  std::set<std::string> disabled;         // transform names or step positions switched off (--skip-step)
+  std::set<std::string> disabled;  // transform names or step positions switched off (--skip-step)
 };
 
 // Rewrites model.graph. Fails whole (the model is then unchanged) where a step's `where`
 // selects nothing that the transform knows, an expectation is not met, a step is shadowed
 // by an earlier one, or a step claims less than the recipe requires.
-absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options, Model& model);
+absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options,
+                                       Model& model);
 
 }  // namespace twinforge
 

@@ -57,8 +57,10 @@ std::vector<std::string> FieldNames(const Descriptor* type) {
 // "did you mean" for: Message type "twinforge.PadVocab" has no field named "multipel".
 std::string HintFor(const std::string& message) {
   std::string type_name, field;
-  if (RE2::PartialMatch(message, R"re(Message type "([\w.]+)" has no field named "([^"]+)")re", &type_name, &field)) {
-    const Descriptor* type = google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type_name);
+  if (RE2::PartialMatch(message, R"re(Message type "([\w.]+)" has no field named "([^"]+)")re", &type_name,
+                        &field)) {
+    const Descriptor* type =
+        google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type_name);
     if (type == nullptr) return "";
     const std::vector<std::string> known = FieldNames(type);
     const std::string nearest = Nearest(field, known);
@@ -66,7 +68,8 @@ std::string HintFor(const std::string& message) {
     return absl::StrCat("valid keys here: ", absl::StrJoin(known, ", "));
   }
   std::string value, key;
-  if (RE2::PartialMatch(message, R"re(Unknown enumeration value of "([^"]+)" for field "([^"]+)")re", &value, &key)) {
+  if (RE2::PartialMatch(message, R"re(Unknown enumeration value of "([^"]+)" for field "([^"]+)")re", &value,
+                        &key)) {
     return absl::StrCat("`twinforge recipe schema` lists the values of ", key);
   }
   return "";
@@ -75,7 +78,8 @@ std::string HintFor(const std::string& message) {
 // The parser reports where it stood when it gave up, behind the word; the word itself is the better place.
 int ColumnOf(absl::string_view text, int line, int column, const std::string& message) {
   std::string word;
-  if (!RE2::PartialMatch(message, R"re((?:no field named|Unknown enumeration value of) "([^"]+)")re", &word)) return column;
+  if (!RE2::PartialMatch(message, R"re((?:no field named|Unknown enumeration value of) "([^"]+)")re", &word))
+    return column;
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   if (line < 1 || line > static_cast<int>(lines.size())) return column;
   const size_t at = lines[line - 1].rfind(word, static_cast<size_t>(column));
@@ -84,7 +88,8 @@ int ColumnOf(absl::string_view text, int line, int column, const std::string& me
 
 std::string Sentence(std::string message) {
   message = std::string(absl::StripSuffix(message, "."));
-  RE2::GlobalReplace(&message, R"re(Message type "twinforge\.(\w+)" has no field named)re", R"re(\1 has no key named)re");
+  RE2::GlobalReplace(&message, R"re(Message type "twinforge\.(\w+)" has no field named)re",
+                     R"re(\1 has no key named)re");
   return message;
 }
 
@@ -97,7 +102,8 @@ absl::StatusOr<Recipe> ParseProto(absl::string_view text, absl::string_view plac
   parser.WriteLocationsTo(places);
   if (!parser.ParseFromString(std::string(text), &proto)) {
     const int column = ColumnOf(text, errors.line(), errors.column(), errors.message());
-    return Error(1101, absl::StrCat(place, ":", errors.line(), ":", column), Sentence(errors.message()), HintFor(errors.message()));
+    return Error(1101, absl::StrCat(place, ":", errors.line(), ":", column), Sentence(errors.message()),
+                 HintFor(errors.message()));
   }
   return proto;
 }
@@ -144,22 +150,24 @@ absl::Status CheckWhere(const TransformStep& step, absl::string_view place) {
   return absl::OkStatus();
 }
 
-absl::Status AppendSteps(const Recipe& proto, absl::string_view place, const TextFormat::ParseInfoTree& places, int depth,
-                         std::vector<RecipeStep>& steps);
+absl::Status AppendSteps(const Recipe& proto, absl::string_view place,
+                         const TextFormat::ParseInfoTree& places, int depth, std::vector<RecipeStep>& steps);
 
-absl::Status Splice(const std::string& name, absl::string_view place, int depth, std::vector<RecipeStep>& steps) {
+absl::Status Splice(const std::string& name, absl::string_view place, int depth,
+                    std::vector<RecipeStep>& steps) {
   if (depth >= kMaxSplices) {
     return Error(1104, place, absl::StrCat("`use: \"", name, "\"` nests more than ", kMaxSplices, " recipes"),
                  "a recipe may not use itself");
   }
-  TWIN_ASSIGN_OR_RETURN(std::string text, LibraryRecipeText(std::string(absl::StripPrefix(name, "library/"))));
+  TWIN_ASSIGN_OR_RETURN(std::string text,
+                        LibraryRecipeText(std::string(absl::StripPrefix(name, "library/"))));
   TextFormat::ParseInfoTree places;
   TWIN_ASSIGN_OR_RETURN(Recipe proto, ParseProto(text, name, &places));
   return AppendSteps(proto, name, places, depth + 1, steps);
 }
 
-absl::Status AppendSteps(const Recipe& proto, absl::string_view place, const TextFormat::ParseInfoTree& places, int depth,
-                         std::vector<RecipeStep>& steps) {
+absl::Status AppendSteps(const Recipe& proto, absl::string_view place,
+                         const TextFormat::ParseInfoTree& places, int depth, std::vector<RecipeStep>& steps) {
   const auto* field = Recipe::descriptor()->FindFieldByName("step");
   for (int i = 0; i < proto.step_size(); ++i) {
     const TransformStep& step = proto.step(i);
@@ -172,7 +180,8 @@ absl::Status AppendSteps(const Recipe& proto, absl::string_view place, const Tex
       continue;
     }
     if (transform.empty()) {
-      return Error(1104, where, "a step names no transform", "`twinforge recipe schema` lists the transforms");
+      return Error(1104, where, "a step names no transform",
+                   "`twinforge recipe schema` lists the transforms");
     }
     TWIN_RETURN_IF_ERROR(CheckWhere(step, where));
     RecipeStep out;
@@ -187,10 +196,14 @@ absl::Status AppendSteps(const Recipe& proto, absl::string_view place, const Tex
 
 Fidelity FidelityOf(Require require) {
   switch (require) {
-    case MOVED: return Fidelity::kMoved;
-    case BOUNDED: return Fidelity::kBounded;
-    case RETRAIN: return Fidelity::kRetrain;
-    default: return Fidelity::kReassociated;
+    case MOVED:
+      return Fidelity::kMoved;
+    case BOUNDED:
+      return Fidelity::kBounded;
+    case RETRAIN:
+      return Fidelity::kRetrain;
+    default:
+      return Fidelity::kReassociated;
   }
 }
 
@@ -226,10 +239,11 @@ absl::Status CheckRecipe(const LoadedRecipe& recipe, const TransformContext& con
     absl::StatusOr<std::unique_ptr<Transform>> transform = MakeTransform(*step.parameters, context);
     if (!transform.ok()) return WithPlace(transform.status(), step.place);
     if ((*transform)->fidelity() < recipe.require) {
-      return Error(1107, step.place,
-                   absl::StrCat("step ", step.name, " claims ", FidelityName((*transform)->fidelity()),
-                                ", the recipe requires ", FidelityName(recipe.require)),
-                   absl::StrCat("write `require: ", FidelityName((*transform)->fidelity()), "` if that is meant"));
+      return Error(
+          1107, step.place,
+          absl::StrCat("step ", step.name, " claims ", FidelityName((*transform)->fidelity()),
+                       ", the recipe requires ", FidelityName(recipe.require)),
+          absl::StrCat("write `require: ", FidelityName((*transform)->fidelity()), "` if that is meant"));
     }
   }
   return absl::OkStatus();
@@ -262,7 +276,8 @@ absl::StatusOr<std::string> LibraryRecipeText(const std::string& name) {
   }
   const std::string nearest = Nearest(name, known);
   return Error(1108, name, "the library has no recipe of this name",
-               nearest.empty() ? absl::StrCat("it has: ", absl::StrJoin(known, ", "), "; a file is named with its path, ./", name)
+               nearest.empty() ? absl::StrCat("it has: ", absl::StrJoin(known, ", "),
+                                              "; a file is named with its path, ./", name)
                                : absl::StrCat("did you mean \"", nearest, "\"?"));
 }
 

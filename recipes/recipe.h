@@ -16,18 +16,18 @@
 namespace twinforge {
 
 struct RecipeStep {
-  std::string name;                        // "2 pad_vocab": position and transform
-  std::string place;                       // "my.textproto:4:1", where the step stands
-  std::string text;                        // one line of textproto, for manifests
+  std::string name;   // "2 pad_vocab": position and transform
+  std::string place;  // "my.textproto:4:1", where the step stands
+  std::string text;   // one line of textproto, for manifests
   std::shared_ptr<const TransformStep> parameters;
 };
 
 struct LoadedRecipe {
   std::string name;
   std::string description;
-  std::string text;                        // the file as read
+  std::string text;  // the file as read
   Fidelity require = Fidelity::kReassociated;
-  std::vector<RecipeStep> steps;           // `use` spliced
+  std::vector<RecipeStep> steps;  // `use` spliced
 };
 
 // `name_or_file`: a name in the library, or a path (anything with '/' or ending in .textproto).

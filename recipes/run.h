@@ -13,16 +13,16 @@ namespace twinforge {
 
 // What a twin is made for. A recipe's chip facts are filled from it.
 struct TwinTarget {
-  std::string chip;        // id or alias; "" where none is named: tile facts of every TPU (128)
-  int64_t shards = 1;      // tensor-parallel degree
-  std::string kernel;      // "" or "paged": the paged attention kernels take head_dim in multiples of 128
+  std::string chip;    // id or alias; "" where none is named: tile facts of every TPU (128)
+  int64_t shards = 1;  // tensor-parallel degree
+  std::string kernel;  // "" or "paged": the paged attention kernels take head_dim in multiples of 128
   std::set<std::string> skip;
 };
 
 struct Twin {
   LoadedRecipe recipe;
   RecipeReport report;
-  Model model;             // rewritten
+  Model model;  // rewritten
 };
 
 // Loads the recipe (and adapters that it names), checks it whole, applies it to `model`.

@@ -48,8 +48,8 @@ struct Selector::Patterns {
 
 Selector::Selector(const Where& where)
     : where_(std::make_unique<Where>(where)), patterns_(std::make_unique<Patterns>(where.path())) {
-  selects_all_ = where.path().empty() && where.op().empty() && where.axis().empty() && where.dtype().empty() &&
-                 !where.has_first_layer() && !where.has_last_layer();
+  selects_all_ = where.path().empty() && where.op().empty() && where.axis().empty() &&
+                 where.dtype().empty() && !where.has_first_layer() && !where.has_last_layer();
 }
 
 Selector::~Selector() = default;
@@ -64,7 +64,8 @@ std::string Selector::Excluded(const Graph& graph, absl::string_view path) const
   }
   const Node* owner = OwnerOf(graph, path);
   if (!where_->op().empty() && (owner == nullptr || Info(owner->op).name != where_->op())) {
-    return absl::StrCat("op: ", path, " is ", owner == nullptr ? "no node" : Info(owner->op).name, ", not ", where_->op());
+    return absl::StrCat("op: ", path, " is ", owner == nullptr ? "no node" : Info(owner->op).name, ", not ",
+                        where_->op());
   }
   const std::vector<const Param*> params = ParamsOf(graph, path);
   if (!where_->axis().empty()) {

@@ -49,7 +49,8 @@ std::string Table::Text() const {
 
 std::string Grouped(int64_t value) {
   std::string digits = std::to_string(std::llabs(value));
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), 1, ',');
   return absl::StrCat(value < 0 ? "-" : "", digits);
 }
 

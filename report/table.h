@@ -20,10 +20,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string Grouped(int64_t value);         // 8,030,261,248
-std::string HumanBytes(int64_t bytes);      // 14.96 GiB
-std::string HumanSeconds(double seconds);   // 7.95 ms
-std::string Percent(double fraction);       // 37.5 %
+std::string Grouped(int64_t value);        // 8,030,261,248
+std::string HumanBytes(int64_t bytes);     // 14.96 GiB
+std::string HumanSeconds(double seconds);  // 7.95 ms
+std::string Percent(double fraction);      // 37.5 %
 
 }  // namespace twinforge
 
