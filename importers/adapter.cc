@@ -159,10 +159,10 @@ absl::Status AddModule(const LayoutTensor& tensor, const Graph& graph, const Wei
   return absl::OkStatus();
 }
 
-// The first of adapter/, adapter2/, ... that no source of the model bears.
+// The first of adapter/, adapter/2/, ... that no source of the model bears.
 std::string FreePrefix(const Model& model) {
   for (int number = 1;; ++number) {
-    const std::string prefix = number == 1 ? "adapter/" : absl::StrCat("adapter", number, "/");
+    const std::string prefix = number == 1 ? "adapter/" : absl::StrCat("adapter/", number, "/");
     const auto bears = [&](const SourceTensor& source) { return absl::StartsWith(source.name, prefix); };
     if (std::none_of(model.sources.begin(), model.sources.end(), bears)) return prefix;
   }
@@ -203,8 +203,6 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
   }
   std::sort(model.sources.begin(), model.sources.end(),
             [](const SourceTensor& x, const SourceTensor& y) { return x.name < y.name; });
-  const StoredFile& stored = checkpoint->files()[0];
-  model.files.push_back({absl::StrCat(prefix, stored.name), stored.identity.size, stored.header_sha256});
   model.reader = std::make_shared<ModelAndAdapter>(std::move(model.reader), std::move(checkpoint), prefix);
   return adapter;
 }

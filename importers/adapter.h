@@ -19,7 +19,8 @@
 namespace twinforge {
 
 // The adapter in folder `path`. `model` gets its tensors too: sources named "adapter/<tensor>" (a second
-// adapter's "adapter2/<tensor>") and a reader that finds them.
+// adapter's "adapter/2/<tensor>") and a reader that finds them. Its file is not one of model.files: it lies
+// elsewhere, and no twin gives it back.
 absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model);
 
 }  // namespace twinforge

@@ -67,7 +67,15 @@ TEST_F(Adapters, TheModelReadsItsTensors) {
   const absl::Status read =
       model_.reader->ReadElements(*source->source, 33, 3, reinterpret_cast<std::byte*>(out));
   EXPECT_TRUE(read.ok()) << read;
-  EXPECT_EQ(model_.files.back().name, "adapter/adapter_model.safetensors");
+  EXPECT_TRUE(model_.files.empty()) << "the adapter is no file of the source";
+}
+
+TEST_F(Adapters, ASecondOneHasNamesOfItsOwn) {
+  ASSERT_TRUE(Load("llama", {{"model.layers.1.self_attn.q_proj", {{3, 12}, {60, 3}}}}).ok());
+  const auto second = LoadAdapter(folder_.path(), model_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->at("layers.1.attn.q").a->source_name(),
+            "adapter/2/base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight");
 }
 
 TEST_F(Adapters, AFusedTensorIsCutAsItIsStored) {
