@@ -1,6 +1,7 @@
 #include "ir/op.h"
 
 #include <map>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
@@ -9,116 +10,94 @@
 namespace twinforge {
 namespace {
 
+SlotInfo Main(absl::string_view name, absl::string_view axes) { return {name, true, true, axes}; }
+SlotInfo Required(absl::string_view name, absl::string_view axes) { return {name, false, true, axes}; }
+SlotInfo Optional(absl::string_view name, absl::string_view axes) { return {name, false, false, axes}; }
+
+OpInfo Primitive(OpKind kind, absl::string_view name, AttrsKind attrs, int operands) {
+  return {kind, name, attrs, false, operands, {}};
+}
+
+OpInfo Composite(OpKind kind, absl::string_view name, AttrsKind attrs, std::vector<SlotInfo> slots) {
+  return {kind, name, attrs, true, 1, std::move(slots)};
+}
+
+std::vector<SlotInfo> AttentionSlots() {
+  return {Required("q", "d_model -> heads head_dim"),
+          Required("k", "d_model -> kv_heads head_dim"),
+          Required("v", "d_model -> kv_heads head_dim"),
+          Required("o", "heads head_dim -> d_model"),
+          Optional("q_bias", "heads head_dim"),
+          Optional("k_bias", "kv_heads head_dim"),
+          Optional("v_bias", "kv_heads head_dim"),
+          Optional("o_bias", "d_model"),
+          Optional("q_norm", "head_dim"),
+          Optional("k_norm", "head_dim"),
+          Optional("sinks", "heads")};
+}
+
+// The query comes through a low-rank bottleneck (q_a, its norm, then up), or straight from x.
+std::vector<SlotInfo> LatentAttentionSlots() {
+  return {Optional("q_a", "d_model -> q_lora"),
+          Optional("q_a_norm", "q_lora"),
+          Required("q_nope", "q_lora -> heads nope_dim | d_model -> heads nope_dim"),
+          Required("q_rope", "q_lora -> heads rope_dim | d_model -> heads rope_dim"),
+          Required("kv_a", "d_model -> kv_lora"),
+          Required("k_rope", "d_model -> rope_dim"),
+          Required("kv_a_norm", "kv_lora"),
+          Required("k_b", "kv_lora -> heads nope_dim"),
+          Required("v_b", "kv_lora -> heads v_head_dim"),
+          Required("o", "heads v_head_dim -> d_model"),
+          Optional("q_a_bias", "q_lora"),
+          Optional("kv_a_bias", "kv_lora"),
+          Optional("k_rope_bias", "rope_dim"),
+          Optional("o_bias", "d_model")};
+}
+
+// The second forms are experts joined in groups: expert_group * member == expert.
+std::vector<SlotInfo> MoeSlots() {
+  return {Required("router", "d_model -> expert"),
+          Optional("router_bias", "expert"),
+          Optional("router_correction", "expert"),
+          Required("gate", "expert ; d_model -> d_ff | expert_group ; d_model -> member d_ff"),
+          Required("up", "expert ; d_model -> d_ff | expert_group ; d_model -> member d_ff"),
+          Required("down", "expert ; d_ff -> d_model | expert_group ; member d_ff -> d_model"),
+          Optional("gate_bias", "expert ; d_ff | expert_group ; member d_ff"),
+          Optional("up_bias", "expert ; d_ff | expert_group ; member d_ff"),
+          Optional("down_bias", "expert ; d_model | expert_group ; member d_model"),
+          Optional("shared_gate", "d_model -> shared_ff"),
+          Optional("shared_up", "d_model -> shared_ff"),
+          Optional("shared_down", "shared_ff -> d_model")};
+}
+
+// In the order of OpKind.
 std::vector<OpInfo> MakeCatalogue() {
-  const bool kMain = true;
-  const bool kRequired = true;
-  const bool kOptional = false;
   return {
-      {OpKind::kInput, "input", AttrsKind::kNone, false, 0, {}},
-      {OpKind::kAdd, "add", AttrsKind::kNone, false, 2, {}},
-      {OpKind::kActivation, "activation", AttrsKind::kActivation, false, 1, {}},
-      {OpKind::kSlice, "slice", AttrsKind::kSlice, false, 1, {}},
-      {OpKind::kLinear,
-       "linear",
-       AttrsKind::kNone,
-       true,
-       1,
-       {{"kernel", kMain, kRequired, "* -> *"}, {"bias", false, kOptional, "*"}}},
-      {OpKind::kEmbedding,
-       "embedding",
-       AttrsKind::kEmbedding,
-       true,
-       1,
-       {{"table", kMain, kRequired, "vocab -> d_model"},
-        {"position_table", false, kOptional, "positions -> d_model"},
-        {"type_table", false, kOptional, "types -> d_model"}}},
-      {OpKind::kRmsNorm, "rms_norm", AttrsKind::kNorm, true, 1, {{"scale", kMain, kRequired, "d_model"}}},
-      {OpKind::kLayerNorm,
-       "layer_norm",
-       AttrsKind::kNorm,
-       true,
-       1,
-       {{"scale", kMain, kRequired, "d_model"}, {"bias", false, kOptional, "d_model"}}},
-      {OpKind::kAttention,
-       "attention",
-       AttrsKind::kAttention,
-       true,
-       1,
-       {{"q", false, kRequired, "d_model -> heads head_dim"},
-        {"k", false, kRequired, "d_model -> kv_heads head_dim"},
-        {"v", false, kRequired, "d_model -> kv_heads head_dim"},
-        {"o", false, kRequired, "heads head_dim -> d_model"},
-        {"q_bias", false, kOptional, "heads head_dim"},
-        {"k_bias", false, kOptional, "kv_heads head_dim"},
-        {"v_bias", false, kOptional, "kv_heads head_dim"},
-        {"o_bias", false, kOptional, "d_model"},
-        {"q_norm", false, kOptional, "head_dim"},
-        {"k_norm", false, kOptional, "head_dim"},
-        {"sinks", false, kOptional, "heads"}}},
-      // The query comes through a low-rank bottleneck (q_a, its norm, then up), or straight from x.
-      {OpKind::kLatentAttention,
-       "latent_attention",
-       AttrsKind::kLatentAttention,
-       true,
-       1,
-       {{"q_a", false, kOptional, "d_model -> q_lora"},
-        {"q_a_norm", false, kOptional, "q_lora"},
-        {"q_nope", false, kRequired, "q_lora -> heads nope_dim | d_model -> heads nope_dim"},
-        {"q_rope", false, kRequired, "q_lora -> heads rope_dim | d_model -> heads rope_dim"},
-        {"kv_a", false, kRequired, "d_model -> kv_lora"},
-        {"k_rope", false, kRequired, "d_model -> rope_dim"},
-        {"kv_a_norm", false, kRequired, "kv_lora"},
-        {"k_b", false, kRequired, "kv_lora -> heads nope_dim"},
-        {"v_b", false, kRequired, "kv_lora -> heads v_head_dim"},
-        {"o", false, kRequired, "heads v_head_dim -> d_model"},
-        {"q_a_bias", false, kOptional, "q_lora"},
-        {"kv_a_bias", false, kOptional, "kv_lora"},
-        {"k_rope_bias", false, kOptional, "rope_dim"},
-        {"o_bias", false, kOptional, "d_model"}}},
-      {OpKind::kMlp,
-       "mlp",
-       AttrsKind::kMlp,
-       true,
-       1,
-       {{"up", false, kRequired, "d_model -> d_ff"},
-        {"down", false, kRequired, "d_ff -> d_model"},
-        {"up_bias", false, kOptional, "d_ff"},
-        {"down_bias", false, kOptional, "d_model"}}},
-      {OpKind::kGatedMlp,
-       "gated_mlp",
-       AttrsKind::kMlp,
-       true,
-       1,
-       {{"gate", false, kRequired, "d_model -> d_ff"},
-        {"up", false, kRequired, "d_model -> d_ff"},
-        {"down", false, kRequired, "d_ff -> d_model"},
-        {"gate_bias", false, kOptional, "d_ff"},
-        {"up_bias", false, kOptional, "d_ff"},
-        {"down_bias", false, kOptional, "d_model"}}},
-      // The second forms are experts joined in groups: expert_group * member == expert.
-      {OpKind::kMoe,
-       "moe",
-       AttrsKind::kMoe,
-       true,
-       1,
-       {{"router", false, kRequired, "d_model -> expert"},
-        {"router_bias", false, kOptional, "expert"},
-        {"router_correction", false, kOptional, "expert"},
-        {"gate", false, kRequired, "expert ; d_model -> d_ff | expert_group ; d_model -> member d_ff"},
-        {"up", false, kRequired, "expert ; d_model -> d_ff | expert_group ; d_model -> member d_ff"},
-        {"down", false, kRequired, "expert ; d_ff -> d_model | expert_group ; member d_ff -> d_model"},
-        {"gate_bias", false, kOptional, "expert ; d_ff | expert_group ; member d_ff"},
-        {"up_bias", false, kOptional, "expert ; d_ff | expert_group ; member d_ff"},
-        {"down_bias", false, kOptional, "expert ; d_model | expert_group ; member d_model"},
-        {"shared_gate", false, kOptional, "d_model -> shared_ff"},
-        {"shared_up", false, kOptional, "d_model -> shared_ff"},
-        {"shared_down", false, kOptional, "shared_ff -> d_model"}}},
-      {OpKind::kLmHead,
-       "lm_head",
-       AttrsKind::kLmHead,
-       true,
-       1,
-       {{"head", kMain, kRequired, "d_model -> vocab"}, {"bias", false, kOptional, "vocab"}}},
+      Primitive(OpKind::kInput, "input", AttrsKind::kNone, 0),
+      Primitive(OpKind::kAdd, "add", AttrsKind::kNone, 2),
+      Primitive(OpKind::kActivation, "activation", AttrsKind::kActivation, 1),
+      Primitive(OpKind::kSlice, "slice", AttrsKind::kSlice, 1),
+      Composite(OpKind::kLinear, "linear", AttrsKind::kNone,
+                {Main("kernel", "* -> *"), Optional("bias", "*")}),
+      Composite(OpKind::kEmbedding, "embedding", AttrsKind::kEmbedding,
+                {Main("table", "vocab -> d_model"), Optional("position_table", "positions -> d_model"),
+                 Optional("type_table", "types -> d_model")}),
+      Composite(OpKind::kRmsNorm, "rms_norm", AttrsKind::kNorm, {Main("scale", "d_model")}),
+      Composite(OpKind::kLayerNorm, "layer_norm", AttrsKind::kNorm,
+                {Main("scale", "d_model"), Optional("bias", "d_model")}),
+      Composite(OpKind::kAttention, "attention", AttrsKind::kAttention, AttentionSlots()),
+      Composite(OpKind::kLatentAttention, "latent_attention", AttrsKind::kLatentAttention,
+                LatentAttentionSlots()),
+      Composite(OpKind::kMlp, "mlp", AttrsKind::kMlp,
+                {Required("up", "d_model -> d_ff"), Required("down", "d_ff -> d_model"),
+                 Optional("up_bias", "d_ff"), Optional("down_bias", "d_model")}),
+      Composite(OpKind::kGatedMlp, "gated_mlp", AttrsKind::kMlp,
+                {Required("gate", "d_model -> d_ff"), Required("up", "d_model -> d_ff"),
+                 Required("down", "d_ff -> d_model"), Optional("gate_bias", "d_ff"),
+                 Optional("up_bias", "d_ff"), Optional("down_bias", "d_model")}),
+      Composite(OpKind::kMoe, "moe", AttrsKind::kMoe, MoeSlots()),
+      Composite(OpKind::kLmHead, "lm_head", AttrsKind::kLmHead,
+                {Main("head", "d_model -> vocab"), Optional("bias", "vocab")}),
   };
 }
 
