@@ -3,10 +3,10 @@
 // The stored tensor lies in memory, so what is measured is this side of the disk: a
 // reader that keeps up with `Copy` here keeps up with `cp` there. Boxes are what the
 // exporter asks for, 32 MiB of whole rows.
+#include <benchmark/benchmark.h>
+
 #include <cstring>
 #include <vector>
-
-#include <benchmark/benchmark.h>
 
 #include "base/check.h"
 #include "weights/build.h"
@@ -26,7 +26,8 @@ class Memory : public TensorReader {
     uint32_t state = 1;
     for (std::byte& b : data_) b = static_cast<std::byte>((state = state * 1664525u + 1013904223u) >> 25);
   }
-  absl::Status ReadElements(const Weight& source, int64_t first, int64_t count, std::byte* out) const override {
+  absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
+                            std::byte* out) const override {
     const int64_t bytes = ElementBytes(source.dtype());
     std::memcpy(out, data_.data() + first * bytes, count * bytes);
     return absl::OkStatus();
@@ -77,8 +78,9 @@ void Copy(benchmark::State& state) {
 BENCHMARK(Copy)->Unit(benchmark::kMillisecond);
 
 void Register(const char* name, WeightPtr w) {
-  benchmark::RegisterBenchmark(name, [w](benchmark::State& state) { ReadInBoxes(state, w); })
-      ->Unit(benchmark::kMillisecond);
+  benchmark::RegisterBenchmark(name, [w](benchmark::State& state) {
+    ReadInBoxes(state, w);
+  })->Unit(benchmark::kMillisecond);
 }
 
 // Each head of `width` rows or columns padded to `padded`.
@@ -120,8 +122,9 @@ void RegisterAll() {
   Register("RoundToBf16", Cast(Source("w", DType::kF32, {kRows, kColumns}), DType::kBF16));
   Register("Scale", Scale(w, 0.7));
   Register("ScaleRows", Map(MapFn::kMul, w, Source("w", DType::kBF16, {kRows, 1})));
-  Register("MergeLora", MergeLora(Source("w", DType::kBF16, {1024, 1024}), Source("w", DType::kBF16, {16, 1024}),
-                                  Source("w", DType::kBF16, {1024, 16}), 2));
+  Register("MergeLora",
+           MergeLora(Source("w", DType::kBF16, {1024, 1024}), Source("w", DType::kBF16, {16, 1024}),
+                     Source("w", DType::kBF16, {1024, 16}), 2));
   Register("KeepTwoOfFour", GroupKeepLargest(Source("w", DType::kBF16, {256, kColumns}), 1, 4, 2));
   const auto predict = [](const char* name, WeightPtr w) {
     benchmark::RegisterBenchmark(name, [w](benchmark::State& state) { PredictScratch(state, w); });

@@ -28,8 +28,8 @@ std::vector<int64_t> Expand(const IndexMap& map) {
 
 // Rows of the operand's first axis, all of which hold the same set of inner indices.
 struct Rows {
-  IndexMap inner;                          // within a row
-  std::vector<Run> rows;                   // row numbers
+  IndexMap inner;                                   // within a row
+  std::vector<Run> rows;                            // row numbers
   std::vector<std::pair<int64_t, int64_t>> places;  // per run of rows: first position, rows
 };
 
@@ -84,8 +84,8 @@ class RowGroups {
   }
 
   int64_t row_;
-  int64_t open_ = -1;      // the row that `pending_` belongs to
-  int64_t position_ = 0;   // of its first element
+  int64_t open_ = -1;     // the row that `pending_` belongs to
+  int64_t position_ = 0;  // of its first element
   std::vector<Run> pending_;
   std::vector<Rows> groups_;
   std::map<std::vector<int64_t>, size_t> index_;
@@ -207,7 +207,8 @@ std::vector<ShapeGroup> ShapeGroups(absl::Span<const int64_t> outer, absl::Span<
         right *= inner[j++];
       }
     }
-    groups.push_back({Shape(outer.begin() + i0, outer.begin() + i), Shape(inner.begin() + j0, inner.begin() + j)});
+    groups.push_back(
+        {Shape(outer.begin() + i0, outer.begin() + i), Shape(inner.begin() + j0, inner.begin() + j)});
   }
   return groups;
 }
@@ -222,7 +223,8 @@ IndexMap FlattenSets(absl::Span<const IndexMap> sets, absl::Span<const int64_t> 
     }
     std::vector<Run> runs;
     for (int64_t row : Expand(flat)) {
-      for (const Run& run : set.runs()) runs.push_back({run.start + row * extents[axis], run.step, run.count});
+      for (const Run& run : set.runs())
+        runs.push_back({run.start + row * extents[axis], run.step, run.count});
     }
     flat = IndexMap(std::move(runs));
   }

@@ -42,7 +42,9 @@ bool IsWhole(const IndexMap& set) { return set.size() == 0; }
 
 // `set` in the form that Known keeps it.
 IndexMap Kept(IndexMap set, int64_t extent) { return set.IsIdentity(extent) ? IndexMap() : std::move(set); }
-IndexMap Spelled(const IndexMap& set, int64_t extent) { return IsWhole(set) ? IndexMap::Identity(extent) : set; }
+IndexMap Spelled(const IndexMap& set, int64_t extent) {
+  return IsWhole(set) ? IndexMap::Identity(extent) : set;
+}
 
 struct Entry {
   WeightPtr source;
@@ -78,10 +80,14 @@ bool IsDivisor(const WeightPtr& y) {
 
 MapFn InverseOf(MapFn fn) {
   switch (fn) {
-    case MapFn::kAdd: return MapFn::kSub;
-    case MapFn::kSub: return MapFn::kAdd;
-    case MapFn::kMul: return MapFn::kDiv;
-    case MapFn::kDiv: return MapFn::kMul;
+    case MapFn::kAdd:
+      return MapFn::kSub;
+    case MapFn::kSub:
+      return MapFn::kAdd;
+    case MapFn::kMul:
+      return MapFn::kDiv;
+    case MapFn::kDiv:
+      return MapFn::kMul;
   }
   return fn;
 }
@@ -152,19 +158,28 @@ class Walker {
         if (it != entries_.end()) it->second.pieces.push_back(std::move(path));
         return;
       }
-      case WeightKind::kFill: return;
-      case WeightKind::kTake: return WalkTake(w, std::move(path));
-      case WeightKind::kTranspose: return WalkTranspose(w, std::move(path));
-      case WeightKind::kReshape: return WalkReshape(w, std::move(path));
-      case WeightKind::kConcat: return WalkConcat(w, path);
+      case WeightKind::kFill:
+        return;
+      case WeightKind::kTake:
+        return WalkTake(w, std::move(path));
+      case WeightKind::kTranspose:
+        return WalkTranspose(w, std::move(path));
+      case WeightKind::kReshape:
+        return WalkReshape(w, std::move(path));
+      case WeightKind::kConcat:
+        return WalkConcat(w, path);
       case WeightKind::kCast:
         if (!IsLossless(w->child()->dtype(), w->dtype())) path.fate = std::max(path.fate, Fate::kRounded);
         path.back = Cast(path.back, w->child()->dtype());
         return Walk(w->child(), std::move(path));
-      case WeightKind::kMap: return WalkMap(w, std::move(path));
-      case WeightKind::kContract: return Consume(w, "a contraction");
-      case WeightKind::kStat: return Consume(w, "a statistic");
-      case WeightKind::kGroup: return Consume(w, "a function of groups");
+      case WeightKind::kMap:
+        return WalkMap(w, std::move(path));
+      case WeightKind::kContract:
+        return Consume(w, "a contraction");
+      case WeightKind::kStat:
+        return Consume(w, "a statistic");
+      case WeightKind::kGroup:
+        return Consume(w, "a function of groups");
     }
   }
 
@@ -287,13 +302,14 @@ class Walker {
 // ---- putting pieces together
 
 struct Assembly {
-  WeightPtr program;     // null where something is missing
-  int64_t missing = 0;   // elements of the region that no piece holds
+  WeightPtr program;    // null where something is missing
+  int64_t missing = 0;  // elements of the region that no piece holds
 };
 
 bool Holds(const Path& piece, const Known& region) {
   for (size_t i = 0; i < region.size(); ++i) {
-    if (!IsWhole(piece.known[i]) && (IsWhole(region[i]) || !IsSubset(region[i], piece.known[i]))) return false;
+    if (!IsWhole(piece.known[i]) && (IsWhole(region[i]) || !IsSubset(region[i], piece.known[i])))
+      return false;
   }
   return true;
 }
@@ -402,12 +418,18 @@ void Judge(const Entry& entry, LedgerRow& row) {
 
 absl::string_view FateName(Fate fate) {
   switch (fate) {
-    case Fate::kMoved: return "moved";
-    case Fate::kRescaled: return "rescaled";
-    case Fate::kRounded: return "rounded";
-    case Fate::kPartial: return "partial";
-    case Fate::kConsumed: return "consumed";
-    case Fate::kUnused: return "unused";
+    case Fate::kMoved:
+      return "moved";
+    case Fate::kRescaled:
+      return "rescaled";
+    case Fate::kRounded:
+      return "rounded";
+    case Fate::kPartial:
+      return "partial";
+    case Fate::kConsumed:
+      return "consumed";
+    case Fate::kUnused:
+      return "unused";
   }
   return "";
 }

@@ -21,22 +21,22 @@
 namespace twinforge {
 
 struct NamedProgram {
-  std::string name;     // tensor name in the output
-  WeightPtr program;    // over source tensors
+  std::string name;   // tensor name in the output
+  WeightPtr program;  // over source tensors
 };
 
 enum class Fate {
-  kMoved,      // every element is in the twin, bit for bit
-  kRescaled,   // every element is there, times or plus what is known: back within rounding
-  kRounded,    // every element is there after a lossy cast
-  kPartial,    // some elements are nowhere in the twin
-  kConsumed,   // only through a contraction, statistic or group: cannot be turned back
-  kUnused,     // no program reads it
+  kMoved,     // every element is in the twin, bit for bit
+  kRescaled,  // every element is there, times or plus what is known: back within rounding
+  kRounded,   // every element is there after a lossy cast
+  kPartial,   // some elements are nowhere in the twin
+  kConsumed,  // only through a contraction, statistic or group: cannot be turned back
+  kUnused,    // no program reads it
 };
 absl::string_view FateName(Fate fate);
 
 struct LedgerRow {
-  std::string source;                  // source tensor name
+  std::string source;  // source tensor name
   Fate fate = Fate::kUnused;
   std::vector<std::string> consumers;  // twin tensors that read it, ascending
   WeightPtr inverse;                   // over twin tensors; null for kPartial, kConsumed, kUnused
@@ -45,8 +45,7 @@ struct LedgerRow {
 
 // One row per entry of `sources` (kSource nodes), in their order.
 // Linear in the size of programs plus runs of their maps.
-std::vector<LedgerRow> Invert(const std::vector<NamedProgram>& twin,
-                              const std::vector<WeightPtr>& sources);
+std::vector<LedgerRow> Invert(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources);
 
 }  // namespace twinforge
 

@@ -125,17 +125,28 @@ absl::Status Walk::Visit(const Weight& w, const Region& region, const Target& to
     if (n == 0) return absl::OkStatus();
   }
   switch (w.kind()) {
-    case WeightKind::kSource: return VisitSource(w, region, to);
-    case WeightKind::kFill: return VisitFill(w, region, to);
-    case WeightKind::kTake: return VisitTake(w, region, to);
-    case WeightKind::kTranspose: return VisitTranspose(w, region, to);
-    case WeightKind::kReshape: return VisitReshape(w, region, to);
-    case WeightKind::kConcat: return VisitConcat(w, region, to);
-    case WeightKind::kCast: return VisitCast(w, region, to);
-    case WeightKind::kMap: return VisitMap(w, region, to);
-    case WeightKind::kContract: return VisitContract(w, region, to);
-    case WeightKind::kStat: return VisitStat(w, region, to);
-    case WeightKind::kGroup: return VisitGroup(w, region, to);
+    case WeightKind::kSource:
+      return VisitSource(w, region, to);
+    case WeightKind::kFill:
+      return VisitFill(w, region, to);
+    case WeightKind::kTake:
+      return VisitTake(w, region, to);
+    case WeightKind::kTranspose:
+      return VisitTranspose(w, region, to);
+    case WeightKind::kReshape:
+      return VisitReshape(w, region, to);
+    case WeightKind::kConcat:
+      return VisitConcat(w, region, to);
+    case WeightKind::kCast:
+      return VisitCast(w, region, to);
+    case WeightKind::kMap:
+      return VisitMap(w, region, to);
+    case WeightKind::kContract:
+      return VisitContract(w, region, to);
+    case WeightKind::kStat:
+      return VisitStat(w, region, to);
+    case WeightKind::kGroup:
+      return VisitGroup(w, region, to);
   }
   return absl::OkStatus();
 }
@@ -150,15 +161,16 @@ void StatCache::Insert(const WeightPtr& stat, std::vector<double> values) {
   values_[key] = {stat, std::move(values)};
 }
 
-absl::Status PrepareStats(const WeightPtr& w, const TensorReader& reader, Scratch& scratch, StatCache& cache) {
+absl::Status PrepareStats(const WeightPtr& w, const TensorReader& reader, Scratch& scratch,
+                          StatCache& cache) {
   if (OnlyMoves(w)) return absl::OkStatus();
   for (const WeightPtr& child : w->children()) {
     TWIN_RETURN_IF_ERROR(PrepareStats(child, reader, scratch, cache));
   }
   if (w->kind() != WeightKind::kStat || cache.Find(*w) != nullptr) return absl::OkStatus();
   std::vector<double> values(w->element_count());
-  TWIN_RETURN_IF_ERROR(Read(w, WholeBox(w->shape()), reader, reinterpret_cast<std::byte*>(values.data()),
-                            scratch, &cache));
+  TWIN_RETURN_IF_ERROR(
+      Read(w, WholeBox(w->shape()), reader, reinterpret_cast<std::byte*>(values.data()), scratch, &cache));
   cache.Insert(w, std::move(values));
   return absl::OkStatus();
 }

@@ -86,8 +86,8 @@ class StatCache {
 absl::Status PrepareStats(const WeightPtr& w, const TensorReader& reader, Scratch& scratch, StatCache& cache);
 
 // `box` of `w`, dense and row-major, into `out` (ElementCount(box.size) elements, aligned to one).
-absl::Status Read(const WeightPtr& w, const Box& box, const TensorReader& reader,
-                  std::byte* out, Scratch& scratch, const StatCache* stats = nullptr);
+absl::Status Read(const WeightPtr& w, const Box& box, const TensorReader& reader, std::byte* out,
+                  Scratch& scratch, const StatCache* stats = nullptr);
 
 // Exactly the high_water() that Read(w, box) leaves in a fresh Scratch, given the same
 // prepared statistics.

@@ -26,10 +26,14 @@ std::byte* Raw(double* values) { return reinterpret_cast<std::byte*>(values); }
 
 double Apply(MapFn fn, double x, double y) {
   switch (fn) {
-    case MapFn::kAdd: return x + y;
-    case MapFn::kSub: return x - y;
-    case MapFn::kMul: return x * y;
-    case MapFn::kDiv: return x / y;
+    case MapFn::kAdd:
+      return x + y;
+    case MapFn::kSub:
+      return x - y;
+    case MapFn::kMul:
+      return x * y;
+    case MapFn::kDiv:
+      return x / y;
   }
   return x;
 }
@@ -66,7 +70,8 @@ void MapInPlace(MapFn fn, DType x_type, const Target& x, DType y_type, const Tar
       const int64_t count = std::min(kChunk, fast.size - i);
       std::byte* at = x.base + (x.offset + x_offset + i * fast.to) * x_bytes;
       LoadDoubles(x_type, at, fast.to, count, a.data());
-      LoadDoubles(y_type, y.base + (y.offset + y_offset + i * fast.from) * y_bytes, fast.from, count, b.data());
+      LoadDoubles(y_type, y.base + (y.offset + y_offset + i * fast.from) * y_bytes, fast.from, count,
+                  b.data());
       ApplyAll(fn, b.data(), count, a.data());
       StoreDoubles(a.data(), count, x_type, at, fast.to);
     }
@@ -92,11 +97,16 @@ double Lesser(double a, double b) { return std::isnan(a) || a <= b ? a : b; }
 
 double StatStep(StatKind kind, double sum, double x) {
   switch (kind) {
-    case StatKind::kAbsMax: return Greater(sum, std::abs(x));
-    case StatKind::kMean: return sum + x;
-    case StatKind::kSumSquares: return sum + x * x;
-    case StatKind::kMin: return Lesser(sum, x);
-    case StatKind::kMax: return Greater(sum, x);
+    case StatKind::kAbsMax:
+      return Greater(sum, std::abs(x));
+    case StatKind::kMean:
+      return sum + x;
+    case StatKind::kSumSquares:
+      return sum + x * x;
+    case StatKind::kMin:
+      return Lesser(sum, x);
+    case StatKind::kMax:
+      return Greater(sum, x);
   }
   return sum;
 }
@@ -137,29 +147,30 @@ absl::Status Walk::VisitCast(const Weight& w, const Region& region, const Target
   }();
   const Held in(room_, Product(block) * in_bytes);
   const Held turned(room_, rows ? 0 : Product(block) * out_bytes);
-  return ForEachBlock(region.size, block, BlocksOf(x), [&](const Ints& start, const Ints& size) -> absl::Status {
-    Region part = {region.start, size};
-    for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
-    TWIN_RETURN_IF_ERROR(Visit(x, part, DenseTarget(in.get(), size)));
-    if (measuring()) return absl::OkStatus();
-    std::byte* out = At(Shifted(to, start), out_bytes);
-    const Ints dense = DenseStrides(size);
-    if (!rows) {
-      Convert(x.dtype(), in.get(), w.dtype(), turned.get(), Product(size));
-      CopyStrided(size, turned.get(), dense, out, to.stride, out_bytes);
-      return absl::OkStatus();
-    }
-    StridedAxes axes = Coalesce(size, dense, to.stride);
-    int64_t length = 1;
-    if (!axes.empty() && axes.back().to == 1) {
-      length = axes.back().size;
-      axes.pop_back();
-    }
-    ForEachOffset(axes, [&](int64_t from, int64_t onto) {
-      Convert(x.dtype(), in.get() + from * in_bytes, w.dtype(), out + onto * out_bytes, length);
-    });
-    return absl::OkStatus();
-  });
+  return ForEachBlock(
+      region.size, block, BlocksOf(x), [&](const Ints& start, const Ints& size) -> absl::Status {
+        Region part = {region.start, size};
+        for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
+        TWIN_RETURN_IF_ERROR(Visit(x, part, DenseTarget(in.get(), size)));
+        if (measuring()) return absl::OkStatus();
+        std::byte* out = At(Shifted(to, start), out_bytes);
+        const Ints dense = DenseStrides(size);
+        if (!rows) {
+          Convert(x.dtype(), in.get(), w.dtype(), turned.get(), Product(size));
+          CopyStrided(size, turned.get(), dense, out, to.stride, out_bytes);
+          return absl::OkStatus();
+        }
+        StridedAxes axes = Coalesce(size, dense, to.stride);
+        int64_t length = 1;
+        if (!axes.empty() && axes.back().to == 1) {
+          length = axes.back().size;
+          axes.pop_back();
+        }
+        ForEachOffset(axes, [&](int64_t from, int64_t onto) {
+          Convert(x.dtype(), in.get() + from * in_bytes, w.dtype(), out + onto * out_bytes, length);
+        });
+        return absl::OkStatus();
+      });
 }
 
 // x goes straight to the destination and is changed there; only y needs room, and is
@@ -185,24 +196,26 @@ absl::Status Walk::VisitMap(const Weight& w, const Region& region, const Target&
   const Held factor(room_, held * y_bytes);
   if (once) TWIN_RETURN_IF_ERROR(Visit(y, all, DenseTarget(factor.get(), all.size)));
 
-  return ForEachBlock(region.size, block, BlocksOf(w), [&](const Ints& start, const Ints& size) -> absl::Status {
-    Region part = {region.start, size};
-    for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
-    const Target out = Shifted(to, start);
-    TWIN_RETURN_IF_ERROR(Visit(x, part, out));
-    Region other = operand(part.start, size);
-    if (!once) TWIN_RETURN_IF_ERROR(Visit(y, other, DenseTarget(factor.get(), other.size)));
-    if (measuring()) return absl::OkStatus();
-    const Ints dense = DenseStrides(once ? all.size : other.size);
-    Target from = {factor.get(), 0, Ints(w.rank(), 0)};
-    for (int64_t i = 0; i < y.rank(); ++i) {
-      if (y.shape()[i] == 1) continue;
-      from.stride[lead + i] = dense[i];
-      if (once) from.offset += (other.start[i] - all.start[i]) * dense[i];
-    }
-    MapInPlace(w.map_fn(), w.dtype(), out, y.dtype(), from, size);
-    return absl::OkStatus();
-  });
+  return ForEachBlock(region.size, block, BlocksOf(w),
+                      [&](const Ints& start, const Ints& size) -> absl::Status {
+                        Region part = {region.start, size};
+                        for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
+                        const Target out = Shifted(to, start);
+                        TWIN_RETURN_IF_ERROR(Visit(x, part, out));
+                        Region other = operand(part.start, size);
+                        if (!once)
+                          TWIN_RETURN_IF_ERROR(Visit(y, other, DenseTarget(factor.get(), other.size)));
+                        if (measuring()) return absl::OkStatus();
+                        const Ints dense = DenseStrides(once ? all.size : other.size);
+                        Target from = {factor.get(), 0, Ints(w.rank(), 0)};
+                        for (int64_t i = 0; i < y.rank(); ++i) {
+                          if (y.shape()[i] == 1) continue;
+                          from.stride[lead + i] = dense[i];
+                          if (once) from.offset += (other.start[i] - all.start[i]) * dense[i];
+                        }
+                        MapInPlace(w.map_fn(), w.dtype(), out, y.dtype(), from, size);
+                        return absl::OkStatus();
+                      });
 }
 
 absl::Status Walk::VisitContract(const Weight& w, const Region& region, const Target& to) {
@@ -286,16 +299,17 @@ absl::Status Walk::VisitStat(const Weight& w, const Region& region, const Target
   if (merged > 0) {
     const Ints block = ComputeBlock(x, wanted.size, ElementBytes(x.dtype()));
     const Held in(room_, Product(block) * ElementBytes(x.dtype()));
-    TWIN_RETURN_IF_ERROR(ForEachBlock(wanted.size, block, BlocksOf(x), [&](const Ints& start, const Ints& size) {
-      Region part = {wanted.start, size};
-      for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
-      absl::Status status = Visit(x, part, DenseTarget(in.get(), size));
-      if (!status.ok() || measuring()) return status;
-      const Target at = Shifted({nullptr, 0, sum_strides}, start);
-      Accumulate(w.stat_kind(), x.dtype(), in.get(), Coalesce(size, DenseStrides(size), sum_strides),
-                 sums + at.offset);
-      return status;
-    }));
+    TWIN_RETURN_IF_ERROR(
+        ForEachBlock(wanted.size, block, BlocksOf(x), [&](const Ints& start, const Ints& size) {
+          Region part = {wanted.start, size};
+          for (size_t i = 0; i < size.size(); ++i) part.start[i] += start[i];
+          absl::Status status = Visit(x, part, DenseTarget(in.get(), size));
+          if (!status.ok() || measuring()) return status;
+          const Target at = Shifted({nullptr, 0, sum_strides}, start);
+          Accumulate(w.stat_kind(), x.dtype(), in.get(), Coalesce(size, DenseStrides(size), sum_strides),
+                     sums + at.offset);
+          return status;
+        }));
   }
   if (measuring()) return absl::OkStatus();
   if (w.stat_kind() == StatKind::kMean) {

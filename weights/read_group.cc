@@ -40,9 +40,12 @@ double LargestValue(DType dtype) {
   }
   // Wider types: the greatest value that a double below infinity rounds to.
   std::byte element[8];
-  FromDouble(dtype, dtype == DType::kF16 ? 65504.0 : dtype == DType::kBF16 ? 0x1.fep127
-             : dtype == DType::kF32 ? static_cast<double>(std::numeric_limits<float>::max())
-                                    : std::numeric_limits<double>::max(), element);
+  FromDouble(dtype,
+             dtype == DType::kF16    ? 65504.0
+             : dtype == DType::kBF16 ? 0x1.fep127
+             : dtype == DType::kF32  ? static_cast<double>(std::numeric_limits<float>::max())
+                                     : std::numeric_limits<double>::max(),
+             element);
   return ToDouble(dtype, element);
 }
 
@@ -100,13 +103,15 @@ class GroupRule {
   void Compute(DType dtype, const std::byte* from, int64_t stride, Store store) {
     const int64_t size = w_.group_size();
     for (int64_t i = 0; i < size; i += kChunk) {
-      LoadDoubles(dtype, from + i * stride * ElementBytes(dtype), stride, std::min(kChunk, size - i), &values_[i]);
+      LoadDoubles(dtype, from + i * stride * ElementBytes(dtype), stride, std::min(kChunk, size - i),
+                  &values_[i]);
     }
     std::byte element[8];
     switch (w_.group_fn()) {
       case GroupFn::kKeepLargest:
         KeepLargest(values_, w_.keep(), order_, kept_);
-        for (int64_t i = 0; i < size; ++i) store(i, kept_[i] ? from + i * stride * ElementBytes(dtype) : zero_);
+        for (int64_t i = 0; i < size; ++i)
+          store(i, kept_[i] ? from + i * stride * ElementBytes(dtype) : zero_);
         return;
       case GroupFn::kScale:
         FromDouble(w_.dtype(), GroupScaleOf(values_, largest_code_), element);
@@ -209,10 +214,11 @@ absl::Status Walk::VisitGroup(const Weight& w, const Region& region, const Targe
     const int64_t inner = Product(absl::MakeSpan(groups).subspan(axis + 1));
     ForEachOffset(axes, [&](int64_t from, int64_t onto) {
       const int64_t place = place0 + index++ / inner % groups[axis] * out_size;
-      rule.Compute(x.dtype(), in.get() + from * x_bytes, dense[axis], [&](int64_t i, const std::byte* element) {
-        if (place + i < 0 || place + i >= region.size[axis]) return;
-        std::memcpy(at.base + (at.offset + onto + i * to.stride[axis]) * out_bytes, element, out_bytes);
-      });
+      rule.Compute(
+          x.dtype(), in.get() + from * x_bytes, dense[axis], [&](int64_t i, const std::byte* element) {
+            if (place + i < 0 || place + i >= region.size[axis]) return;
+            std::memcpy(at.base + (at.offset + onto + i * to.stride[axis]) * out_bytes, element, out_bytes);
+          });
     });
     return absl::OkStatus();
   });

@@ -171,10 +171,14 @@ void Gather(const IndexMap& map, int64_t axis, int64_t low, const std::byte* fil
     StridedAxes rows;
     for (int64_t i = 0; i < axis; ++i) rows.push_back({size[i], from.stride[i], to.stride[i]});
     switch (bytes) {
-      case 1: return GatherRows<uint8_t>(map, low, fill, rows, from.base, At(to, bytes));
-      case 2: return GatherRows<uint16_t>(map, low, fill, rows, from.base, At(to, bytes));
-      case 4: return GatherRows<uint32_t>(map, low, fill, rows, from.base, At(to, bytes));
-      default: return GatherRows<uint64_t>(map, low, fill, rows, from.base, At(to, bytes));
+      case 1:
+        return GatherRows<uint8_t>(map, low, fill, rows, from.base, At(to, bytes));
+      case 2:
+        return GatherRows<uint16_t>(map, low, fill, rows, from.base, At(to, bytes));
+      case 4:
+        return GatherRows<uint32_t>(map, low, fill, rows, from.base, At(to, bytes));
+      default:
+        return GatherRows<uint64_t>(map, low, fill, rows, from.base, At(to, bytes));
     }
   }
   Ints part = size;
@@ -212,7 +216,8 @@ absl::Status Walk::VisitSource(const Weight& w, const Region& region, const Targ
   if (axes.empty()) axes.push_back({1, 1, 1});
   const StridedAxis run = axes.back();
   const int64_t bytes = ElementBytes(w.dtype());
-  const bool direct = run.from == 1 && run.to == 1 && (axes.size() == 1 || run.size * bytes >= kDirectRunBytes);
+  const bool direct =
+      run.from == 1 && run.to == 1 && (axes.size() == 1 || run.size * bytes >= kDirectRunBytes);
   if (!direct) return VisitSourceStaged(w, first, axes, to);
   if (measuring()) return absl::OkStatus();
   axes.pop_back();
@@ -379,23 +384,23 @@ absl::Status Walk::VisitTakeStaged(const Weight& w, const IndexMap& map, const R
   const int64_t row = Product(absl::MakeSpan(covered).subspan(axis));
   const bool streams = StreamsByRows(*w.child());
   Ints block = covered;
-  const Ints outer =
-      RowBlock(absl::MakeSpan(covered).first(axis),
-               streams ? std::max<int64_t>(1, kBlockBytes / (row * bytes)) : INT64_MAX);
+  const Ints outer = RowBlock(absl::MakeSpan(covered).first(axis),
+                              streams ? std::max<int64_t>(1, kBlockBytes / (row * bytes)) : INT64_MAX);
   std::copy(outer.begin(), outer.end(), block.begin());
 
   const Element fill(w.dtype(), w.fill());
   const Held staged(room_, Product(block) * bytes);
-  return ForEachBlock(covered, block, BlocksOf(*w.child()), [&](const Ints& start, const Ints& size) -> absl::Status {
-    Region inner = {region.start, size};
-    inner.start[axis] = low;
-    for (int64_t i = 0; i < axis; ++i) inner.start[i] += start[i];
-    const Target dense = DenseTarget(staged.get(), size);
-    TWIN_RETURN_IF_ERROR(Visit(*w.child(), inner, dense));
-    if (measuring()) return absl::OkStatus();
-    Gather(map, axis, low, fill.bytes, size, dense, Shifted(to, start), bytes);
-    return absl::OkStatus();
-  });
+  return ForEachBlock(covered, block, BlocksOf(*w.child()),
+                      [&](const Ints& start, const Ints& size) -> absl::Status {
+                        Region inner = {region.start, size};
+                        inner.start[axis] = low;
+                        for (int64_t i = 0; i < axis; ++i) inner.start[i] += start[i];
+                        const Target dense = DenseTarget(staged.get(), size);
+                        TWIN_RETURN_IF_ERROR(Visit(*w.child(), inner, dense));
+                        if (measuring()) return absl::OkStatus();
+                        Gather(map, axis, low, fill.bytes, size, dense, Shifted(to, start), bytes);
+                        return absl::OkStatus();
+                      });
 }
 
 absl::Status Walk::VisitTranspose(const Weight& w, const Region& region, const Target& to) {

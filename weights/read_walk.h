@@ -153,7 +153,8 @@ Ints RowBlock(absl::Span<const int64_t> size, int64_t limit);
 // Calls visit(start, size) for the blocks of `box` cut at multiples of `block`, last axis
 // fastest, until one fails.
 template <typename Fn>
-absl::Status ForEachBlock(absl::Span<const int64_t> box, absl::Span<const int64_t> block, Blocks blocks, Fn visit) {
+absl::Status ForEachBlock(absl::Span<const int64_t> box, absl::Span<const int64_t> block, Blocks blocks,
+                          Fn visit) {
   Ints start(box.size(), 0);
   Ints size(box.size());
   while (true) {

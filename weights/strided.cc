@@ -146,7 +146,8 @@ template <typename T>
 void CopyPlane(const StridedAxis& slow, const StridedAxis& fast, const T* from, T* to) {
   const bool dense = slow.from == 1 && fast.to == 1;
   // Where rows have room between them, the destination is more than this plane.
-  const bool large = slow.size * fast.size >= kStreamBytes / static_cast<int64_t>(sizeof(T)) && slow.to > fast.size;
+  const bool large =
+      slow.size * fast.size >= kStreamBytes / static_cast<int64_t>(sizeof(T)) && slow.to > fast.size;
   if (dense && large) return StreamPlane(slow, fast, from, to);
   for (int64_t i = 0; i < slow.size; i += kTile) {
     StridedAxis slow_tile = slow;
@@ -219,9 +220,7 @@ void Append(const StridedAxis& axis, StridedAxes& axes) {
   axes.push_back(axis);
 }
 
-bool IsEmpty(absl::Span<const int64_t> size) {
-  return std::find(size.begin(), size.end(), 0) != size.end();
-}
+bool IsEmpty(absl::Span<const int64_t> size) { return std::find(size.begin(), size.end(), 0) != size.end(); }
 
 }  // namespace
 
@@ -240,9 +239,8 @@ StridedAxes CoalesceByDestination(absl::Span<const int64_t> size, absl::Span<con
   for (size_t i = 0; i < size.size(); ++i) {
     if (size[i] != 1) sorted.push_back({size[i], from[i], to[i]});
   }
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    return std::abs(a.to) > std::abs(b.to);
-  });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.to) > std::abs(b.to); });
   StridedAxes axes;
   for (const StridedAxis& axis : sorted) Append(axis, axes);
   return axes;
@@ -259,8 +257,8 @@ Ints DenseStrides(absl::Span<const int64_t> size) {
 }
 
 void CopyStrided(absl::Span<const int64_t> size, const std::byte* from,
-                 absl::Span<const int64_t> from_strides, std::byte* to,
-                 absl::Span<const int64_t> to_strides, int64_t element_bytes) {
+                 absl::Span<const int64_t> from_strides, std::byte* to, absl::Span<const int64_t> to_strides,
+                 int64_t element_bytes) {
   if (IsEmpty(size)) return;
   const StridedAxes axes = CoalesceByDestination(size, from_strides, to_strides);
   const auto copy = [&](auto zero) {
@@ -268,10 +266,14 @@ void CopyStrided(absl::Span<const int64_t> size, const std::byte* from,
     CopyAxes(axes, reinterpret_cast<const T*>(from), reinterpret_cast<T*>(to));
   };
   switch (element_bytes) {
-    case 1: return copy(uint8_t{0});
-    case 2: return copy(uint16_t{0});
-    case 4: return copy(uint32_t{0});
-    case 8: return copy(uint64_t{0});
+    case 1:
+      return copy(uint8_t{0});
+    case 2:
+      return copy(uint16_t{0});
+    case 4:
+      return copy(uint32_t{0});
+    case 8:
+      return copy(uint64_t{0});
   }
   TWIN_CHECK(false, "an element of no known width");
 }
@@ -281,10 +283,14 @@ void FillStrided(absl::Span<const int64_t> size, const std::byte* element, std::
   if (IsEmpty(size)) return;
   const StridedAxes axes = CoalesceByDestination(size, Ints(size.size(), 0), to_strides);
   switch (element_bytes) {
-    case 1: return FillAs<uint8_t>(axes, element, to);
-    case 2: return FillAs<uint16_t>(axes, element, to);
-    case 4: return FillAs<uint32_t>(axes, element, to);
-    case 8: return FillAs<uint64_t>(axes, element, to);
+    case 1:
+      return FillAs<uint8_t>(axes, element, to);
+    case 2:
+      return FillAs<uint16_t>(axes, element, to);
+    case 4:
+      return FillAs<uint32_t>(axes, element, to);
+    case 8:
+      return FillAs<uint64_t>(axes, element, to);
   }
   TWIN_CHECK(false, "an element of no known width");
 }

@@ -65,8 +65,8 @@ void ForEachOffset(absl::Span<const StridedAxis> axes, Fn fn) {
 
 // REQUIRES: element_bytes is 1, 2, 4 or 8; both sides aligned to it.
 void CopyStrided(absl::Span<const int64_t> size, const std::byte* from,
-                 absl::Span<const int64_t> from_strides, std::byte* to,
-                 absl::Span<const int64_t> to_strides, int64_t element_bytes);
+                 absl::Span<const int64_t> from_strides, std::byte* to, absl::Span<const int64_t> to_strides,
+                 int64_t element_bytes);
 
 void FillStrided(absl::Span<const int64_t> size, const std::byte* element, std::byte* to,
                  absl::Span<const int64_t> to_strides, int64_t element_bytes);

@@ -50,18 +50,30 @@ double Op(MapFn fn, double x, double y) {
 // Largest finite code of the types that tests quantise to, from their specifications.
 double LargestCode(DType dtype) {
   switch (dtype) {
-    case DType::kF4: return 6;
-    case DType::kF6E2M3: return 7.5;
-    case DType::kF6E3M2: return 28;
-    case DType::kF8E4M3: return 448;
-    case DType::kF8E5M2: return 57344;
-    case DType::kF8E4M3Fnuz: return 240;
-    case DType::kF8E5M2Fnuz: return 57344;
-    case DType::kI8: return 127;
-    case DType::kU8: return 255;
-    case DType::kI16: return 32767;
-    case DType::kF16: return 65504;
-    default: break;
+    case DType::kF4:
+      return 6;
+    case DType::kF6E2M3:
+      return 7.5;
+    case DType::kF6E3M2:
+      return 28;
+    case DType::kF8E4M3:
+      return 448;
+    case DType::kF8E5M2:
+      return 57344;
+    case DType::kF8E4M3Fnuz:
+      return 240;
+    case DType::kF8E5M2Fnuz:
+      return 57344;
+    case DType::kI8:
+      return 127;
+    case DType::kU8:
+      return 255;
+    case DType::kI16:
+      return 32767;
+    case DType::kF16:
+      return 65504;
+    default:
+      break;
   }
   TWIN_CHECK(false, "tests do not quantise to this type");
 }
@@ -292,22 +304,34 @@ NaiveTensor NaiveValue(const WeightPtr& w, const NaiveTensors& sources) {
       TWIN_CHECK(stored.shape == w->shape() && stored.dtype == w->dtype(), "a source of another type");
       return stored;
     }
-    case WeightKind::kFill: return NaiveFill(w->fill(), w->dtype(), w->shape());
-    case WeightKind::kTake: return NaiveTake(xs[0], w->axis(), w->map(), w->fill());
-    case WeightKind::kTranspose: return NaiveTranspose(xs[0], w->perm());
-    case WeightKind::kReshape: return NaiveReshape(xs[0], w->shape());
-    case WeightKind::kConcat: return NaiveConcat(w->axis(), xs);
-    case WeightKind::kCast: return NaiveCast(xs[0], w->dtype());
-    case WeightKind::kMap: return NaiveMap(w->map_fn(), xs[0], xs[1]);
-    case WeightKind::kContract: return NaiveContract(xs[0], xs[1]);
-    case WeightKind::kStat: return NaiveStat(w->stat_kind(), xs[0], w->axes());
+    case WeightKind::kFill:
+      return NaiveFill(w->fill(), w->dtype(), w->shape());
+    case WeightKind::kTake:
+      return NaiveTake(xs[0], w->axis(), w->map(), w->fill());
+    case WeightKind::kTranspose:
+      return NaiveTranspose(xs[0], w->perm());
+    case WeightKind::kReshape:
+      return NaiveReshape(xs[0], w->shape());
+    case WeightKind::kConcat:
+      return NaiveConcat(w->axis(), xs);
+    case WeightKind::kCast:
+      return NaiveCast(xs[0], w->dtype());
+    case WeightKind::kMap:
+      return NaiveMap(w->map_fn(), xs[0], xs[1]);
+    case WeightKind::kContract:
+      return NaiveContract(xs[0], xs[1]);
+    case WeightKind::kStat:
+      return NaiveStat(w->stat_kind(), xs[0], w->axes());
     case WeightKind::kGroup: {
       const int64_t axis = w->axis();
       const int64_t size = w->group_size();
       switch (w->group_fn()) {
-        case GroupFn::kKeepLargest: return NaiveKeepLargest(xs[0], axis, size, w->keep());
-        case GroupFn::kScale: return NaiveGroupScale(xs[0], axis, size, w->group_target());
-        case GroupFn::kCodes: return NaiveGroupCodes(xs[0], axis, size, w->group_target());
+        case GroupFn::kKeepLargest:
+          return NaiveKeepLargest(xs[0], axis, size, w->keep());
+        case GroupFn::kScale:
+          return NaiveGroupScale(xs[0], axis, size, w->group_target());
+        case GroupFn::kCodes:
+          return NaiveGroupCodes(xs[0], axis, size, w->group_target());
       }
     }
   }
@@ -324,7 +348,9 @@ NaiveTensor NaiveBox(const NaiveTensor& x, const Box& box) {
   return out;
 }
 
-std::string Difference(const NaiveTensor& want, const NaiveTensor& got) { return FirstDifference(want, got, true); }
+std::string Difference(const NaiveTensor& want, const NaiveTensor& got) {
+  return FirstDifference(want, got, true);
+}
 
 std::string BitDifference(const NaiveTensor& want, const NaiveTensor& got) {
   return FirstDifference(want, got, false);

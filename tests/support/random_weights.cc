@@ -90,15 +90,24 @@ class Maker {
 
   RandomProgram Grow(const RandomProgram& x, int kind) {
     switch (kind) {
-      case 0: return GrowTake(x);
-      case 1: return GrowTranspose(x);
-      case 2: return GrowReshape(x);
-      case 3: return GrowConcat(x);
-      case 4: return GrowCast(x);
-      case 5: return GrowMap(x);
-      case 6: return GrowContract(x);
-      case 7: return GrowStat(x);
-      default: return GrowGroup(x);
+      case 0:
+        return GrowTake(x);
+      case 1:
+        return GrowTranspose(x);
+      case 2:
+        return GrowReshape(x);
+      case 3:
+        return GrowConcat(x);
+      case 4:
+        return GrowCast(x);
+      case 5:
+        return GrowMap(x);
+      case 6:
+        return GrowContract(x);
+      case 7:
+        return GrowStat(x);
+      default:
+        return GrowGroup(x);
     }
   }
 
@@ -132,7 +141,8 @@ class Maker {
       shape.push_back(divisors[Pick(random_, 0, divisors.size() - 1)]);
       left /= shape.back();
     }
-    if (left > 1 || Pick(random_, 0, 3) == 0) shape.insert(shape.begin() + Pick(random_, 0, shape.size()), left);
+    if (left > 1 || Pick(random_, 0, 3) == 0)
+      shape.insert(shape.begin() + Pick(random_, 0, shape.size()), left);
     return {Reshape(x.program, shape), NaiveReshape(x.value, shape)};
   }
 
@@ -209,13 +219,17 @@ class Maker {
       if (x.value.shape[axis] % d == 0) sizes.push_back(d);
     }
     const int64_t size = sizes[Pick(random_, 0, sizes.size() - 1)];
-    const std::vector<DType> targets = {DType::kI8, DType::kF8E4M3, DType::kF4, DType::kF8E5M2, DType::kF6E2M3};
+    const std::vector<DType> targets = {DType::kI8, DType::kF8E4M3, DType::kF4, DType::kF8E5M2,
+                                        DType::kF6E2M3};
     const DType target = targets[Pick(random_, 0, targets.size() - 1)];
     const int64_t keep = Pick(random_, 1, size);
     switch (Pick(random_, 0, 2)) {
-      case 0: return {GroupKeepLargest(x.program, axis, size, keep), NaiveKeepLargest(x.value, axis, size, keep)};
-      case 1: return {GroupScale(x.program, axis, size, target), NaiveGroupScale(x.value, axis, size, target)};
-      default: return {GroupCodes(x.program, axis, size, target), NaiveGroupCodes(x.value, axis, size, target)};
+      case 0:
+        return {GroupKeepLargest(x.program, axis, size, keep), NaiveKeepLargest(x.value, axis, size, keep)};
+      case 1:
+        return {GroupScale(x.program, axis, size, target), NaiveGroupScale(x.value, axis, size, target)};
+      default:
+        return {GroupCodes(x.program, axis, size, target), NaiveGroupCodes(x.value, axis, size, target)};
     }
   }
 
@@ -249,7 +263,9 @@ IndexMap RandomMap(Random& random, int64_t extent, int64_t max_size) {
       runs.push_back(runs.back());
     } else {
       const int64_t start = Pick(random, 0, extent - 1);
-      const int64_t step = form == 3 ? 1 : Pick(random, 0, 1) == 0 ? Pick(random, -3, -1) : Pick(random, 1, 3);
+      const int64_t step = form == 3                 ? 1
+                           : Pick(random, 0, 1) == 0 ? Pick(random, -3, -1)
+                                                     : Pick(random, 1, 3);
       const int64_t room = step > 0 ? (extent - 1 - start) / step + 1 : start / -step + 1;
       runs.push_back({start, step, Pick(random, 1, std::min(room, left))});
     }

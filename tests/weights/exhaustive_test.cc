@@ -23,16 +23,17 @@ std::vector<State> Successors(const State& x) {
   const int64_t rank = static_cast<int64_t>(shape.size());
   std::vector<State> next;
   const auto add = [&](WeightPtr w, NaiveTensor value) {
-    if (value.data.size() <= kMostElements * 2 && !value.data.empty()) next.push_back({std::move(w), std::move(value)});
+    if (value.data.size() <= kMostElements * 2 && !value.data.empty())
+      next.push_back({std::move(w), std::move(value)});
   };
   for (int64_t axis = 0; axis < rank; ++axis) {
     const int64_t n = shape[axis];
     std::vector<IndexMap> maps = {
-        IndexMap({{0, 1, n}, {Run::kFill, 0, 1}}),          // pad at the end
-        IndexMap({{n - 1, -1, n}}),                         // reverse
-        IndexMap({{0, 2, (n + 1) / 2}, {1, 2, n / 2}}),     // even ones, then odd ones
-        IndexMap({{n / 2, 1, n - n / 2}}),                  // the second half
-        IndexMap({{0, 1, 1}, {0, 1, 1}, {n - 1, 1, 1}}),    // repeats
+        IndexMap({{0, 1, n}, {Run::kFill, 0, 1}}),        // pad at the end
+        IndexMap({{n - 1, -1, n}}),                       // reverse
+        IndexMap({{0, 2, (n + 1) / 2}, {1, 2, n / 2}}),   // even ones, then odd ones
+        IndexMap({{n / 2, 1, n - n / 2}}),                // the second half
+        IndexMap({{0, 1, 1}, {0, 1, 1}, {n - 1, 1, 1}}),  // repeats
         IndexMap({{Run::kFill, 0, 1}, {0, 1, n / 2}, {Run::kFill, 0, 1}, {n / 2, 1, n - n / 2}}),
     };
     for (const IndexMap& map : maps) add(Take(x.program, axis, map, 1), NaiveTake(x.value, axis, map, 1));
@@ -46,7 +47,8 @@ std::vector<State> Successors(const State& x) {
   for (int64_t a = 1; a <= count; ++a) {
     if (count % a != 0) continue;
     add(Reshape(x.program, {a, count / a}), NaiveReshape(x.value, {a, count / a}));
-    if (a == 2 && count % 4 == 0) add(Reshape(x.program, {2, count / 4, 2}), NaiveReshape(x.value, {2, count / 4, 2}));
+    if (a == 2 && count % 4 == 0)
+      add(Reshape(x.program, {2, count / 4, 2}), NaiveReshape(x.value, {2, count / 4, 2}));
   }
   return next;
 }

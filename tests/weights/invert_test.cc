@@ -1,14 +1,15 @@
 // Turning back, judged by labels: sources hold their own indices, the twin is evaluated
 // whole by the oracle, and what is in it is counted element by element.
-#include <set>
+#include "weights/invert.h"
 
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/random_weights.h"
 #include "weights/build.h"
 #include "weights/index_set.h"
-#include "weights/invert.h"
 #include "weights/text.h"
 
 namespace twinforge {
@@ -47,29 +48,58 @@ std::vector<Case> Cases() {
   static const std::string highest = absl::StrCat("stat(max, ", s, ", [0, 1])");
   return {
       {"untouched", {{"t", s}}, Fate::kMoved, R"(source("t": bf16[6, 4]))"},
-      {"padded heads", {{"t", padded.c_str()}}, Fate::kMoved, R"(take(source("t": bf16[8, 4]), 0, [0:3 4:7]))"},
+      {"padded heads",
+       {{"t", padded.c_str()}},
+       Fate::kMoved,
+       R"(take(source("t": bf16[8, 4]), 0, [0:3 4:7]))"},
       {"transposed", {{"t", turned.c_str()}}, Fate::kMoved, R"(transpose(source("t": bf16[4, 6]), [1, 0]))"},
       {"reshaped", {{"t", heads.c_str()}}, Fate::kMoved, R"(reshape(source("t": bf16[2, 3, 4]), [6, 4]))"},
-      {"split over two", {{"t", lower.c_str()}, {"u", upper.c_str()}}, Fate::kMoved,
+      {"split over two",
+       {{"t", lower.c_str()}, {"u", upper.c_str()}},
+       Fate::kMoved,
        R"(concat(0, source("u": bf16[2, 4]), source("t": bf16[4, 4])))"},
-      {"whole and in part: the whole serves", {{"t", upper.c_str()}, {"u", s}}, Fate::kMoved,
+      {"whole and in part: the whole serves",
+       {{"t", upper.c_str()}, {"u", s}},
+       Fate::kMoved,
        R"(source("u": bf16[6, 4]))"},
-      {"a copy of each head", {{"t", twice.c_str()}}, Fate::kMoved,
+      {"a copy of each head",
+       {{"t", twice.c_str()}},
+       Fate::kMoved,
        R"(take(source("t": bf16[12, 4]), 0, [0:3 6:9]))"},
       {"widened", {{"t", wide.c_str()}}, Fate::kMoved, R"(cast(source("t": f32[6, 4]), bf16))"},
       {"narrowed", {{"t", narrow.c_str()}}, Fate::kRounded, R"(cast(source("t": f8_e4m3[6, 4]), bf16))"},
-      {"narrowed here, whole there", {{"t", narrow.c_str()}, {"u", wide.c_str()}}, Fate::kMoved,
+      {"narrowed here, whole there",
+       {{"t", narrow.c_str()}, {"u", wide.c_str()}},
+       Fate::kMoved,
        R"(cast(source("u": f32[6, 4]), bf16))"},
-      {"scaled", {{"t", doubled.c_str()}}, Fate::kRescaled, R"(div(source("t": bf16[6, 4]), fill(2: f64[])))"},
-      {"shifted", {{"t", shifted.c_str()}}, Fate::kRescaled, R"(sub(source("t": bf16[6, 4]), fill(1: f64[])))"},
-      {"times zero", {{"t", wiped.c_str()}}, Fate::kConsumed,
+      {"scaled",
+       {{"t", doubled.c_str()}},
+       Fate::kRescaled,
+       R"(div(source("t": bf16[6, 4]), fill(2: f64[])))"},
+      {"shifted",
+       {{"t", shifted.c_str()}},
+       Fate::kRescaled,
+       R"(sub(source("t": bf16[6, 4]), fill(1: f64[])))"},
+      {"times zero",
+       {{"t", wiped.c_str()}},
+       Fate::kConsumed,
        R"(it reaches "t" only through arithmetic that cannot be undone)"},
-      {"a column dropped", {{"t", left.c_str()}}, Fate::kPartial, "6 of 24 elements are in no tensor of the twin"},
-      {"overlapping parts", {{"t", left.c_str()}, {"u", upper.c_str()}}, Fate::kPartial,
+      {"a column dropped",
+       {{"t", left.c_str()}},
+       Fate::kPartial,
+       "6 of 24 elements are in no tensor of the twin"},
+      {"overlapping parts",
+       {{"t", left.c_str()}, {"u", upper.c_str()}},
+       Fate::kPartial,
        "4 of 24 elements are in no tensor of the twin"},
-      {"sparsified", {{"t", sparse.c_str()}}, Fate::kConsumed, R"(it reaches "t" only through a function of groups)"},
+      {"sparsified",
+       {{"t", sparse.c_str()}},
+       Fate::kConsumed,
+       R"(it reaches "t" only through a function of groups)"},
       {"measured", {{"t", highest.c_str()}}, Fate::kConsumed, R"(it reaches "t" only through a statistic)"},
-      {"merged", {{"t", merged.c_str()}}, Fate::kConsumed,
+      {"merged",
+       {{"t", merged.c_str()}},
+       Fate::kConsumed,
        R"(it reaches "t" only through arithmetic with another tensor)"},
       {"unread", {{"t", R"(source("r": bf16[6, 4]))"}}, Fate::kUnused, "no tensor of the twin reads it"},
   };
@@ -90,8 +120,8 @@ TEST(Invert, Table) {
 
 TEST(Invert, NamesEveryConsumerOnceInOrder) {
   const WeightPtr s = Source("s", DType::kF32, {4});
-  const std::vector<LedgerRow> rows =
-      Invert({{"z", s}, {"b", Concat(0, {s, s})}, {"a", Contract(Reshape(s, {1, 4}), Reshape(s, {4, 1}))}}, {s});
+  const std::vector<LedgerRow> rows = Invert(
+      {{"z", s}, {"b", Concat(0, {s, s})}, {"a", Contract(Reshape(s, {1, 4}), Reshape(s, {4, 1}))}}, {s});
   EXPECT_EQ(rows[0].consumers, (std::vector<std::string>{"a", "b", "z"}));
 }
 
@@ -99,13 +129,29 @@ TEST(Invert, NamesEveryConsumerOnceInOrder) {
 TEST(Invert, DividesByConstantsWhereTheyStood) {
   const WeightPtr s = Source("s", DType::kF32, {4, 3});
   const WeightPtr scale = Concat(0, {Fill(2, DType::kF32, {2, 1}), Fill(4, DType::kF32, {3, 1})});
-  const WeightPtr t = Map(MapFn::kMul, Take(s, 0, IndexMap({{0, 1, 2}, {Run::kFill, 0, 1}, {2, 1, 2}})), scale);
+  const WeightPtr t =
+      Map(MapFn::kMul, Take(s, 0, IndexMap({{0, 1, 2}, {Run::kFill, 0, 1}, {2, 1, 2}})), scale);
   const std::vector<LedgerRow> rows = Invert({{"t", t}}, {s});
   ASSERT_EQ(rows[0].fate, Fate::kRescaled);
   NaiveTensor stored(DType::kF32, {4, 3});
   for (int64_t i = 0; i < 12; ++i) FromDouble(DType::kF32, 1.0 + i, stored.at(i));
   const NaiveTensor twin = NaiveValue(t, {{"s", stored}});
   EXPECT_EQ(BitDifference(stored, NaiveValue(rows[0].inverse, {{"t", twin}})), "");
+}
+
+// Where a cut goes through the middle of a row, only part of the constant is divided by.
+TEST(Invert, DividesEachPieceByItsPartOfTheConstant) {
+  const WeightPtr s = Source("s", DType::kF32, {4, 3});
+  const WeightPtr scale = Concat(0, {Fill(2, DType::kF32, {2, 1}), Fill(4, DType::kF32, {2, 1})});
+  const WeightPtr flat = Reshape(Map(MapFn::kMul, s, scale), {12});
+  const std::vector<NamedProgram> twin = {{"t", Slice(flat, 0, 0, 7)}, {"u", Slice(flat, 0, 7, 5)}};
+  const std::vector<LedgerRow> rows = Invert(twin, {s});
+  ASSERT_EQ(rows[0].fate, Fate::kRescaled);
+  NaiveTensor stored(DType::kF32, {4, 3});
+  for (int64_t i = 0; i < 12; ++i) FromDouble(DType::kF32, 1.0 + i, stored.at(i));
+  NaiveTensors values;
+  for (const NamedProgram& one : twin) values[one.name] = NaiveValue(one.program, {{"s", stored}});
+  EXPECT_EQ(BitDifference(stored, NaiveValue(rows[0].inverse, values)), "") << Text(rows[0].inverse);
 }
 
 // A norm's scale folded into a kernel: lost with the scale, back with it.
@@ -130,7 +176,8 @@ TEST(Invert, UndoesArithmeticWithATensorThatTheTwinHoldsToo) {
   for (const NamedProgram& one : twin) values[one.name] = NaiveValue(one.program, sources);
   for (const LedgerRow& row : rows) {
     ASSERT_EQ(row.fate, Fate::kRescaled) << row.source << ": " << row.reason;
-    EXPECT_EQ(BitDifference(sources.at(row.source), NaiveValue(row.inverse, values)), "") << Text(row.inverse);
+    EXPECT_EQ(BitDifference(sources.at(row.source), NaiveValue(row.inverse, values)), "")
+        << Text(row.inverse);
   }
 }
 
@@ -180,7 +227,8 @@ std::vector<WeightPtr> Nodes(const NaiveTensors& sources) {
 
 std::string Describe(const Twin& twin) {
   std::string text;
-  for (const NamedProgram& one : twin.programs) absl::StrAppend(&text, one.name, " = ", Text(one.program), "\n");
+  for (const NamedProgram& one : twin.programs)
+    absl::StrAppend(&text, one.name, " = ", Text(one.program), "\n");
   return text;
 }
 
@@ -259,7 +307,8 @@ TEST(InvertLaws, ValuesComeBack) {
       ++seen[row.fate];
       if (row.inverse == nullptr) continue;
       SCOPED_TRACE(absl::StrCat("trial ", trial, ", source ", row.source, "\n", Describe(twin)));
-      ASSERT_EQ(BitDifference(sources.at(row.source), NaiveValue(row.inverse, twin.values)), "") << Text(row.inverse);
+      ASSERT_EQ(BitDifference(sources.at(row.source), NaiveValue(row.inverse, twin.values)), "")
+          << Text(row.inverse);
     }
   }
   EXPECT_GT(seen[Fate::kMoved], 300);

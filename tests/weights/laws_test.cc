@@ -1,8 +1,8 @@
 // Laws over random weight programs: whatever build.h makes, in whatever box it is read,
 // is what the oracle says, in exactly the room that was predicted.
-#include <thread>
-
 #include <gtest/gtest.h>
+
+#include <thread>
 
 #include "tests/support/random_weights.h"
 #include "weights/simplify.h"

@@ -11,7 +11,8 @@ namespace {
 
 NaiveTensor Counting(DType dtype, Shape shape) {
   NaiveTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < ElementCount(shape); ++i) FromDouble(dtype, static_cast<double>(i % 251), tensor.at(i));
+  for (int64_t i = 0; i < ElementCount(shape); ++i)
+    FromDouble(dtype, static_cast<double>(i % 251), tensor.at(i));
   return tensor;
 }
 
@@ -98,7 +99,8 @@ TEST_F(ReadCost, ACastWorksInBlocks) {
 }
 
 TEST_F(ReadCost, ASmallOperandIsReadOnceForAllBlocks) {
-  const NaiveTensors sources = {{"w", sources_.at("w")}, {"v", sources_.at("v")}, {"r", Counting(DType::kF32, {96, 1})}};
+  const NaiveTensors sources = {
+      {"w", sources_.at("w")}, {"v", sources_.at("v")}, {"r", Counting(DType::kF32, {96, 1})}};
   const Outcome rows = ReadWhole(Map(MapFn::kAdd, w_, Source("r", DType::kF32, {96, 1})), sources);
   EXPECT_EQ(rows.elements, 96 * 16384 + 96);
   const Outcome all = ReadWhole(Map(MapFn::kAdd, w_, v_), sources);  // too large: block by block
@@ -134,7 +136,8 @@ TEST(ReadStats, PreparedOnceAndThenNotReadAgain) {
 
 // Products larger than one block in each of the three directions.
 TEST(ReadContract, BlocksAddUp) {
-  const NaiveTensors sources = {{"a", Counting(DType::kF32, {3, 600})}, {"b", Counting(DType::kF32, {600, 530})},
+  const NaiveTensors sources = {{"a", Counting(DType::kF32, {3, 600})},
+                                {"b", Counting(DType::kF32, {600, 530})},
                                 {"c", Counting(DType::kF32, {270, 3})}};
   const WeightPtr a = Source("a", DType::kF32, {3, 600});
   const WeightPtr b = Source("b", DType::kF32, {600, 530});
@@ -160,11 +163,13 @@ TEST(ReadFails, WithTheReadersStatus) {
   const WeightPtr gone = Source("gone", DType::kF32, {8, 8});
   const MemoryReader reader(sources);
   std::byte out[4096];
-  for (const WeightPtr& w : {gone, Concat(0, {here, gone}), Transpose(gone, {1, 0}), Cast(gone, DType::kBF16),
-                             Map(MapFn::kAdd, here, gone), Contract(here, gone), Stat(StatKind::kMax, gone, {0}),
-                             GroupKeepLargest(gone, 1, 4, 2), Take(gone, 1, IndexMap::Slice(7, 4, -2))}) {
+  for (const WeightPtr& w :
+       {gone, Concat(0, {here, gone}), Transpose(gone, {1, 0}), Cast(gone, DType::kBF16),
+        Map(MapFn::kAdd, here, gone), Contract(here, gone), Stat(StatKind::kMax, gone, {0}),
+        GroupKeepLargest(gone, 1, 4, 2), Take(gone, 1, IndexMap::Slice(7, 4, -2))}) {
     Scratch scratch;
-    EXPECT_EQ(Read(w, WholeBox(w->shape()), reader, out, scratch).code(), absl::StatusCode::kNotFound) << Text(w);
+    EXPECT_EQ(Read(w, WholeBox(w->shape()), reader, out, scratch).code(), absl::StatusCode::kNotFound)
+        << Text(w);
     scratch.Push(1);  // everything that was pushed on the way was popped
     EXPECT_LE(ScratchBytes(w, WholeBox(w->shape())), scratch.high_water());
     scratch.Pop();
