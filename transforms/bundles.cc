@@ -17,20 +17,20 @@ bool SameMembers(const Bundle& a, const Bundle& b) {
 Verdict JudgeMember(const Graph& graph, const Param& first, const Param& member, int64_t shards,
                     absl::FunctionRef<std::string(absl::string_view)> remedy) {
   if (member.type.dtype != first.type.dtype) {
-    return Verdict::Refused(absl::StrCat(member.role, " is ", Name(member.type.dtype), ", ", first.role, " is ",
-                                         Name(first.type.dtype)));
+    return Verdict::Refused(absl::StrCat(member.role, " is ", Name(member.type.dtype), ", ", first.role,
+                                         " is ", Name(first.type.dtype)));
   }
   if (member.type.is_kernel() && member.storage.orientation != first.storage.orientation) {
     return Verdict::Refused(absl::StrCat(member.role, " and ", first.role, " lie in different orientations"));
   }
   if (member.storage.per_expert != first.storage.per_expert) {
-    return Verdict::Refused(absl::StrCat("only one of ", member.role, " and ", first.role,
-                                         " is stored expert by expert"));
+    return Verdict::Refused(
+        absl::StrCat("only one of ", member.role, " and ", first.role, " is stored expert by expert"));
   }
   const ParamAxis& axis = JoinedAxis(member.type);
   if (axis.size % shards != 0) {
-    return Verdict::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards, " shards: ",
-                                         remedy(axis.name), " would do"));
+    return Verdict::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards,
+                                         " shards: ", remedy(axis.name), " would do"));
   }
   return Verdict::Fits();
 }
@@ -48,8 +48,8 @@ Verdict JudgeBundle(const Graph& graph, const Bundle& wanted,
     }
     present = bundle;
   }
-  if (present != nullptr && present->members == wanted.members && present->arrangement == wanted.arrangement &&
-      present->shards == wanted.shards) {
+  if (present != nullptr && present->members == wanted.members &&
+      present->arrangement == wanted.arrangement && present->shards == wanted.shards) {
     return Verdict::Native();
   }
   const Param& first = *graph.FindParam(wanted.members[0]);

@@ -5,13 +5,14 @@
 // parameter of floats is a site of its own, so that a recipe can leave the small and delicate
 // ones (norms, router corrections, sinks) as they are.
 //
-// Values beyond the new type's range would become infinite. Where the range is narrower (to f16, or from f64) the
-// largest magnitude is read from the weights first.
+// Values beyond the new type's range would become infinite. Where the range is narrower (to f16, or from f64)
+// the largest magnitude is read from the weights first.
 //
 // Refuses. A value that would overflow. Types of 8 bits and fewer are no choice at all: without
 // scales they are no weights.
 //
-// Fidelity. MOVED where every value of the old type is one of the new; else BOUNDED, by half a unit in the last place.
+// Fidelity. MOVED where every value of the old type is one of the new; else BOUNDED, by half a unit in the
+// last place.
 #include <cmath>
 #include <limits>
 
@@ -54,7 +55,8 @@ class CastWeightsTransform : public Transform {
       if (!IsFloat(param.type.dtype)) return Verdict::Other();
       if (param.type.dtype == to_) return Verdict::Native();
       if (!IsStorageFloat(param.type.dtype)) {
-        return Verdict::Refused(absl::StrCat("it is ", Name(param.type.dtype), ", whose scales lie elsewhere"));
+        return Verdict::Refused(
+            absl::StrCat("it is ", Name(param.type.dtype), ", whose scales lie elsewhere"));
       }
       return Verdict::Fits();
     });
@@ -87,7 +89,8 @@ class CastWeightsTransform : public Transform {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakeCastWeights(const TransformStep& step, const TransformContext&) {
+absl::StatusOr<std::unique_ptr<Transform>> MakeCastWeights(const TransformStep& step,
+                                                           const TransformContext&) {
   const std::string& to = step.cast_weights().to();
   const std::optional<DType> dtype = DTypeFromName(to);
   if (!dtype || !IsStorageFloat(*dtype)) {

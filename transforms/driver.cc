@@ -58,8 +58,8 @@ absl::StatusOr<Observed> Observe(const std::map<std::string, WeightPtr>& wants, 
 }
 
 // One site. A refusal that only the values can tell is filed as one; a failure of reading is an error.
-absl::Status RewriteSite(const Transform& transform, const Site& site, const Observer& observe, Rewriter& rewriter,
-                         StepReport& report) {
+absl::Status RewriteSite(const Transform& transform, const Site& site, const Observer& observe,
+                         Rewriter& rewriter, StepReport& report) {
   const auto wants = transform.Wants(rewriter.graph(), site);
   if (!wants.empty() && !observe) {
     report.refused.push_back({site.path, "it depends on the weights' values, and they are not at hand"});

@@ -17,10 +17,17 @@ const Weight* Lying(const WeightPtr& program) {
 
 void File(Verdict verdict, NodeId node, const std::string& path, Sites& sites) {
   switch (verdict.kind) {
-    case Verdict::Kind::kOther: return;
-    case Verdict::Kind::kFits: sites.fit.push_back({node, path}); return;
-    case Verdict::Kind::kNative: sites.native.push_back(path); return;
-    case Verdict::Kind::kRefused: sites.refused.push_back({path, std::move(verdict.reason)}); return;
+    case Verdict::Kind::kOther:
+      return;
+    case Verdict::Kind::kFits:
+      sites.fit.push_back({node, path});
+      return;
+    case Verdict::Kind::kNative:
+      sites.native.push_back(path);
+      return;
+    case Verdict::Kind::kRefused:
+      sites.refused.push_back({path, std::move(verdict.reason)});
+      return;
   }
 }
 
@@ -29,10 +36,14 @@ void File(Verdict verdict, NodeId node, const std::string& path, Sites& sites) {
 Verdict Join(Verdict a, Verdict b) {
   auto rank = [](const Verdict& v) {
     switch (v.kind) {
-      case Verdict::Kind::kOther: return 0;
-      case Verdict::Kind::kNative: return 1;
-      case Verdict::Kind::kFits: return 2;
-      case Verdict::Kind::kRefused: return 3;
+      case Verdict::Kind::kOther:
+        return 0;
+      case Verdict::Kind::kNative:
+        return 1;
+      case Verdict::Kind::kFits:
+        return 2;
+      case Verdict::Kind::kRefused:
+        return 3;
     }
     return 0;
   };
@@ -88,7 +99,8 @@ std::string Sharing::Partner(const Param& param) const {
   return "";
 }
 
-void MapAxis(Rewriter& rewriter, absl::string_view role, absl::string_view axis, const IndexMap& map, double fill) {
+void MapAxis(Rewriter& rewriter, absl::string_view role, absl::string_view axis, const IndexMap& map,
+             double fill) {
   const Param* param = rewriter.graph().FindParam(role);
   TWIN_CHECK(param != nullptr, role);
   ParamType type = param->type;
@@ -120,8 +132,8 @@ void SetProgram(Rewriter& rewriter, absl::string_view role, WeightPtr program) {
   rewriter.SetParam(std::string(role), param->type, std::move(program));
 }
 
-absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, int fact, const ChipFacts& facts,
-                                     int64_t fallback) {
+absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, int fact,
+                                     const ChipFacts& facts, int64_t fallback) {
   if (number != 0 && fact != CHIP_FACT_UNSET) {
     return Error(1505, field, "both a number and a fact of the chip are given", "keep one of the two");
   }
@@ -131,9 +143,11 @@ absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, in
   if (fact == MXU) return facts.mxu;
   if (fact == SHARDS) return facts.shards;
   if (fact == KERNEL) return facts.kernel;
-  if (fact != CHIP_FACT_UNSET) return Error(1505, field, absl::StrCat("no fact of a chip has the number ", fact));
+  if (fact != CHIP_FACT_UNSET)
+    return Error(1505, field, absl::StrCat("no fact of a chip has the number ", fact));
   if (fallback > 0) return fallback;
-  return Error(1505, field, "is missing", "give a positive number, or a fact of the chip: LANES, MXU, SHARDS or KERNEL");
+  return Error(1505, field, "is missing",
+               "give a positive number, or a fact of the chip: LANES, MXU, SHARDS or KERNEL");
 }
 
 }  // namespace twinforge

@@ -29,9 +29,9 @@ struct Verdict {
   Kind kind = Kind::kOther;
   std::string reason;
 
-  static Verdict Other() { return {}; }                        // not a place of this transform
+  static Verdict Other() { return {}; }  // not a place of this transform
   static Verdict Fits() { return {Kind::kFits, ""}; }
-  static Verdict Native() { return {Kind::kNative, ""}; }      // nothing to do here
+  static Verdict Native() { return {Kind::kNative, ""}; }  // nothing to do here
   static Verdict Refused(std::string reason) { return {Kind::kRefused, std::move(reason)}; }
   bool refused() const { return kind == Kind::kRefused; }
 };
@@ -85,8 +85,8 @@ void SetProgram(Rewriter& rewriter, absl::string_view role, WeightPtr program);
 
 // A number, or the fact of the chip that `fact` names, whichever is given; neither: `fallback`,
 // or TF1505 where that is 0. `field` is "pad_vocab.multiple".
-absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, int fact, const ChipFacts& facts,
-                                     int64_t fallback = 0);
+absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, int fact,
+                                     const ChipFacts& facts, int64_t fallback = 0);
 
 }  // namespace twinforge
 

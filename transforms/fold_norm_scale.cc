@@ -23,23 +23,36 @@ namespace {
 std::vector<std::string> ReadingSlots(const Node& node) {
   std::vector<absl::string_view> slots;
   switch (node.op) {
-    case OpKind::kLinear: slots = {"kernel"}; break;
-    case OpKind::kLmHead: slots = {"head"}; break;
-    case OpKind::kAttention: slots = {"q", "k", "v"}; break;
+    case OpKind::kLinear:
+      slots = {"kernel"};
+      break;
+    case OpKind::kLmHead:
+      slots = {"head"};
+      break;
+    case OpKind::kAttention:
+      slots = {"q", "k", "v"};
+      break;
     case OpKind::kLatentAttention:
       slots = {"q_a", "kv_a", "k_rope"};
       if (!node.Has("q_a")) slots = {"q_nope", "q_rope", "kv_a", "k_rope"};
       break;
-    case OpKind::kMlp: slots = {"up"}; break;
-    case OpKind::kGatedMlp: slots = {"gate", "up"}; break;
-    case OpKind::kMoe: slots = {"router", "gate", "up", "shared_gate", "shared_up"}; break;
+    case OpKind::kMlp:
+      slots = {"up"};
+      break;
+    case OpKind::kGatedMlp:
+      slots = {"gate", "up"};
+      break;
+    case OpKind::kMoe:
+      slots = {"router", "gate", "up", "shared_gate", "shared_up"};
+      break;
     case OpKind::kInput:
     case OpKind::kAdd:
     case OpKind::kActivation:
     case OpKind::kSlice:
     case OpKind::kEmbedding:
     case OpKind::kRmsNorm:
-    case OpKind::kLayerNorm: break;
+    case OpKind::kLayerNorm:
+      break;
   }
   std::vector<std::string> present;
   for (absl::string_view slot : slots) {
@@ -81,7 +94,8 @@ class FoldNormScaleTransform : public Transform {
   static Verdict Judge(const Graph& graph, const Sharing& sharing, const Node& norm) {
     if (norm.op != OpKind::kRmsNorm && norm.op != OpKind::kLayerNorm) return Verdict::Other();
     const Param& scale = graph.param(norm, "scale");
-    if (scale.program->kind() == WeightKind::kFill && scale.program->fill() == 1 - norm.attrs->norm().offset()) {
+    if (scale.program->kind() == WeightKind::kFill &&
+        scale.program->fill() == 1 - norm.attrs->norm().offset()) {
       return Verdict::Native();
     }
     if (norm.Has("bias")) return Verdict::Refused("its bias does not pass through a kernel");
@@ -97,12 +111,14 @@ class FoldNormScaleTransform : public Transform {
 
   static Verdict JudgeReader(const Graph& graph, const Sharing& sharing, const Node& reader) {
     const std::vector<std::string> slots = ReadingSlots(reader);
-    if (slots.empty()) return Verdict::Refused(absl::StrCat(reader.path, " reads its result, and is no kernel"));
+    if (slots.empty())
+      return Verdict::Refused(absl::StrCat(reader.path, " reads its result, and is no kernel"));
     for (const std::string& slot : slots) {
       const Param& kernel = graph.param(reader, slot);
       const std::string partner = sharing.Partner(kernel);
       if (!partner.empty()) {
-        return Verdict::Refused(absl::StrCat(kernel.role, " reads its result and shares its bytes with ", partner));
+        return Verdict::Refused(
+            absl::StrCat(kernel.role, " reads its result and shares its bytes with ", partner));
       }
       if (!IsFloat(kernel.type.dtype) || kernel.type.in != 1) {
         return Verdict::Refused(absl::StrCat(kernel.role, " is not a kernel of floats over one axis"));

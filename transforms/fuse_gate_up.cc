@@ -2,9 +2,9 @@
 //   gate  [d_ff, d_model]           gate_up  [gate0 | up0 | gate1 | up1, d_model]
 //   up    [d_ff, d_model]
 //
-// Why on a TPU. One wide multiply that reads its input once. Experts profit most: their d_ff is small, and two of
-// them side by side fill the matrix unit's edge. Gates that lie interleaved with their ups row by row cost strided
-// lane access on every read; they are laid side by side instead.
+// Why on a TPU. One wide multiply that reads its input once. Experts profit most: their d_ff is small, and
+// two of them side by side fill the matrix unit's edge. Gates that lie interleaved with their ups row by row
+// cost strided lane access on every read; they are laid side by side instead.
 //
 // Refuses. d_ff that the shards do not divide, members of different dtype or orientation, a bias on
 // one of the two only, experts of which one kernel is stacked and the other is not.
@@ -28,7 +28,8 @@ class FuseGateUpTransform : public Transform {
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
       if (node.op != OpKind::kGatedMlp && node.op != OpKind::kMoe) return Verdict::Other();
-      if (node.Has("gate_bias") != node.Has("up_bias")) return Verdict::Refused("only one of gate and up has a bias");
+      if (node.Has("gate_bias") != node.Has("up_bias"))
+        return Verdict::Refused("only one of gate and up has a bias");
       auto remedy = [this](absl::string_view axis) {
         return axis == "member" ? absl::StrCat("group_experts with a size that ", shards_, " divides")
                                 : absl::StrCat("pad_ffn { multiple: ", shards_, " }");

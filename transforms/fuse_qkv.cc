@@ -3,9 +3,9 @@
 //   k  [kv_heads*head_dim, d_model]
 //   v  [kv_heads*head_dim, d_model]
 //
-// Why on a TPU. One wide matrix multiply instead of three narrow ones: the input is read once, and k and v of a
-// model with few kv heads no longer leave most of the unit's edge idle. With shards the parts alternate, so that
-// each device's slice is contiguous and already its own q, k and v.
+// Why on a TPU. One wide matrix multiply instead of three narrow ones: the input is read once, and k and v of
+// a model with few kv heads no longer leave most of the unit's edge idle. With shards the parts alternate, so
+// that each device's slice is contiguous and already its own q, k and v.
 //
 // Refuses. Heads or kv_heads that the shards do not divide (the reason names the pad or the replication
 // that would do), members of different dtype or orientation, a bias on some of the three only.
@@ -71,7 +71,8 @@ class FuseQkvTransform : public Transform {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakeFuseQkv(const TransformStep& step, const TransformContext& context) {
+absl::StatusOr<std::unique_ptr<Transform>> MakeFuseQkv(const TransformStep& step,
+                                                       const TransformContext& context) {
   const FuseQkv& params = step.fuse_qkv();
   TWIN_ASSIGN_OR_RETURN(const int64_t shards, NumberOrFact("fuse_qkv.shards", params.shards(),
                                                            params.shards_of_chip(), context.facts, 1));

@@ -2,20 +2,20 @@
 //   gate, up  [expert=8; d_model -> d_ff]      [expert_group=2; d_model -> member=4, d_ff]
 //   down      [expert=8; d_ff -> d_model]      [expert_group=2; member=4, d_ff -> d_model]
 //
-// Why on a TPU. Experts of 512 or 768 channels leave a 256-wide matrix unit half idle and make many short multiplies.
-// Four neighbours side by side are one kernel of four times the width; each quarter of its output is
-// multiplied by its own member's routing weight, 0 where the member was not chosen, so the sum is the same. The
-// router still speaks of single experts. Multiplies rise with the group, bytes of weights do not: it pays where
-// a step is bound by memory and most experts are read anyway (batch * top_k several times the experts), and
-// loses for prefill. Choosing it is the recipe's business; the cost model prices it.
+// Why on a TPU. Experts of 512 or 768 channels leave a 256-wide matrix unit half idle and make many short
+// multiplies. Four neighbours side by side are one kernel of four times the width; each quarter of its output
+// is multiplied by its own member's routing weight, 0 where the member was not chosen, so the sum is the
+// same. The router still speaks of single experts. Multiplies rise with the group, bytes of weights do not:
+// it pays where a step is bound by memory and most experts are read anyway (batch * top_k several times the
+// experts), and loses for prefill. Choosing it is the recipe's business; the cost model prices it.
 //
 // Refuses. A size that does not divide the experts, experts that are grouped already by another size, and a
 // fused gate_up whose shards would no longer divide the axis it is joined along.
 //
 // Fidelity. REASSOCIATED: stored values only move, sums over experts run in another order.
 #include "absl/strings/str_cat.h"
-#include "base/diagnostic.h"
 #include "base/check.h"
+#include "base/diagnostic.h"
 #include "transforms/edit.h"
 #include "transforms/transforms.pb.h"
 #include "weights/build.h"
@@ -63,10 +63,12 @@ class GroupExpertsTransform : public Transform {
   }
 
  private:
-  static bool HasLeadExpert(const Param& param) { return param.type.lead == 1 && param.type.axes[0].name == "expert"; }
+  static bool HasLeadExpert(const Param& param) {
+    return param.type.lead == 1 && param.type.axes[0].name == "expert";
+  }
 
-  // [expert, d_model, d_ff] -> [group, member, d_model, d_ff] -> [group, d_model, member, d_ff]; `member` stands
-  // directly before the axis that it widens: d_ff, or the output of a bias that is added per member.
+  // [expert, d_model, d_ff] -> [group, member, d_model, d_ff] -> [group, d_model, member, d_ff]; `member`
+  // stands directly before the axis that it widens: d_ff, or the output of a bias that is added per member.
   void Group(const Param& param, Rewriter& rewriter) const {
     ParamType type = param.type;
     int widened = type.Find("d_ff");
@@ -97,7 +99,8 @@ class GroupExpertsTransform : public Transform {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakeGroupExperts(const TransformStep& step, const TransformContext&) {
+absl::StatusOr<std::unique_ptr<Transform>> MakeGroupExperts(const TransformStep& step,
+                                                            const TransformContext&) {
   const int64_t size = step.group_experts().size();
   if (size < 1) return Error(1505, "group_experts.size", absl::StrCat("is ", size, "; it must be positive"));
   return std::make_unique<GroupExpertsTransform>(size);

@@ -1,10 +1,10 @@
 // Before  a column of W                      After  keep_n_of_m { keep: 2 of: 4 along: "in" stride: 1 }
 //   3 -1  4  1 | -5  9  2 -6                   3  0  4  0 |  0  9  0 -6
 //
-// Why on a TPU. Half the weights of every group are zero, so half of them need not be read. Today the twin is written
-// dense with zeros in it, which is the form that training and judging need; a storage that skips them is
-// another step. A stride of 128 makes the members of a group lie in the same lane of neighbouring rows, so that a
-// kernel selects whole lanes, never elements within one.
+// Why on a TPU. Half the weights of every group are zero, so half of them need not be read. Today the twin is
+// written dense with zeros in it, which is the form that training and judging need; a storage that skips them
+// is another step. A stride of 128 makes the members of a group lie in the same lane of neighbouring rows, so
+// that a kernel selects whole lanes, never elements within one.
 //
 // Groups: along the merged in (or out) axis of length L, member m of a group at offset o of
 // block b is place b * of * stride + m * stride + o. The largest magnitudes stay; of equals, the first.
@@ -43,7 +43,8 @@ class KeepNOfMTransform : public Transform {
       const int64_t length = Extents(param.type).along;
       if (length % (of_ * stride_) != 0) {
         return Verdict::Refused(absl::StrCat("its ", along_in_ ? "in" : "out", " axis of ", length,
-                                             " does not divide into groups of ", of_, " with stride ", stride_));
+                                             " does not divide into groups of ", of_, " with stride ",
+                                             stride_));
       }
       return Verdict::Fits();
     });
@@ -77,7 +78,8 @@ class KeepNOfMTransform : public Transform {
     return Reshape(GroupKeepLargest(split, 1, of_, keep_), program->shape());
   }
 
-  // Whether the program is what Kept() makes of some other program, so that a second run would change nothing.
+  // Whether the program is what Kept() makes of some other program, so that a second run would change
+  // nothing.
   bool IsKept(const Param& param) const {
     std::vector<const Weight*> path;
     WeightPtr at = param.program;
@@ -109,10 +111,12 @@ absl::StatusOr<std::unique_ptr<Transform>> MakeKeepNOfM(const TransformStep& ste
   const KeepNOfM& params = step.keep_n_of_m();
   if (params.of() < 2) return Error(1505, "keep_n_of_m.of", "must be at least 2", "write keep: 2 of: 4");
   if (params.keep() < 1 || params.keep() >= params.of()) {
-    return Error(1505, "keep_n_of_m.keep", absl::StrCat("must be at least 1 and less than of, ", params.of()));
+    return Error(1505, "keep_n_of_m.keep",
+                 absl::StrCat("must be at least 1 and less than of, ", params.of()));
   }
   if (params.along() != "in" && params.along() != "out") {
-    return Error(1505, "keep_n_of_m.along", absl::StrCat("is \"", params.along(), "\""), "give \"in\" or \"out\"");
+    return Error(1505, "keep_n_of_m.along", absl::StrCat("is \"", params.along(), "\""),
+                 "give \"in\" or \"out\"");
   }
   if (params.stride() < 0) return Error(1505, "keep_n_of_m.stride", "must be positive");
   return std::make_unique<KeepNOfMTransform>(params.keep(), params.of(), params.along() == "in",

@@ -1,14 +1,15 @@
 // Before                              After  merge_lora { adapter: "adapters/law" }
 //   q = W x + (alpha / r) B (A x)       q = (W + (alpha / r) B A) x
 //
-// Why on a TPU. Two thin multiplies of rank 8 or 16 use a sixteenth of the matrix unit's edge, beside the wide one
-// they correct. Merged, they cost nothing, and every later rewrite treats the sum as any other weight.
+// Why on a TPU. Two thin multiplies of rank 8 or 16 use a sixteenth of the matrix unit's edge, beside the
+// wide one they correct. Merged, they cost nothing, and every later rewrite treats the sum as any other
+// weight.
 //
 // Must stand before rewrites that change a kernel's shape: the adapter was trained for the
 // source's. A kernel that holds this adapter already is left alone, so that no step adds it twice.
 //
-// Refuses. A role that the model has not, a shape that does not fit, experts (an adapter of one matrix for a stack of
-// them), and kernels whose bytes another parameter shares: a tied head would receive it as well.
+// Refuses. A role that the model has not, a shape that does not fit, experts (an adapter of one matrix for a
+// stack of them), and kernels whose bytes another parameter shares: a tied head would receive it as well.
 //
 // Fidelity. REASSOCIATED, to the model *with* its adapter; the sum is taken in f64 and rounded once.
 #include <algorithm>
@@ -36,7 +37,8 @@ class MergeLoraTransform : public Transform {
       return found == adapter_.end() ? Verdict::Other() : Judge(sharing, param, found->second);
     });
     for (const auto& [role, pair] : adapter_) {
-      if (graph.FindParam(role) == nullptr) sites.refused.push_back({role, "the model has no such parameter"});
+      if (graph.FindParam(role) == nullptr)
+        sites.refused.push_back({role, "the model has no such parameter"});
     }
     return sites;
   }
@@ -77,14 +79,16 @@ class MergeLoraTransform : public Transform {
   static Verdict Judge(const Sharing& sharing, const Param& param, const AdapterPair& pair) {
     if (Holds(param.program, pair)) return Verdict::Native();
     if (!param.type.is_kernel()) return Verdict::Refused("it is no kernel");
-    if (param.type.lead > 0) return Verdict::Refused("it is a stack of experts, and the adapter has one matrix");
+    if (param.type.lead > 0)
+      return Verdict::Refused("it is a stack of experts, and the adapter has one matrix");
     const std::string partner = sharing.Partner(param);
     if (!partner.empty()) return Verdict::Refused(absl::StrCat("it shares its bytes with ", partner));
     const Shape shape = MatrixShape(param.type);
     if (pair.a->rank() != 2 || pair.b->rank() != 2 || pair.b->shape()[0] != shape[0] ||
         pair.a->shape()[1] != shape[1] || pair.b->shape()[1] != pair.a->shape()[0]) {
       return Verdict::Refused(absl::StrCat("the adapter's matrices ", ShapeText(pair.b->shape()), " and ",
-                                           ShapeText(pair.a->shape()), " do not fit a kernel of ", ShapeText(shape)));
+                                           ShapeText(pair.a->shape()), " do not fit a kernel of ",
+                                           ShapeText(shape)));
     }
     return Verdict::Fits();
   }
@@ -94,7 +98,8 @@ class MergeLoraTransform : public Transform {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakeMergeLora(const TransformStep& step, const TransformContext& context) {
+absl::StatusOr<std::unique_ptr<Transform>> MakeMergeLora(const TransformStep& step,
+                                                         const TransformContext& context) {
   const std::string& path = step.merge_lora().adapter();
   if (path.empty()) return Error(1505, "merge_lora.adapter", "is missing", "name the adapter's folder");
   const auto found = context.adapters.find(path);

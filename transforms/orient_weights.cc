@@ -3,12 +3,12 @@
 //   lm_head  [vocab, d_model]                lm_head  [d_model, vocab]
 //
 // Why on a TPU. The compiler gives a weight that is a program's argument the layout of its file.
-// Where the matrix unit wants the other one, it inserts a copy of the whole kernel at every step; a kernel that
-// already lies as it is read costs nothing. Of all rewrites this one pays most often.
+// Where the matrix unit wants the other one, it inserts a copy of the whole kernel at every step; a kernel
+// that already lies as it is read costs nothing. Of all rewrites this one pays most often.
 //
-// A word of the two patterns is matched against the last part of the role ("o", "lm_head") and against the name of
-// the slot ("head"). A kernel that neither pattern names stays as it lies. A bundle turns as
-// one: its members are joined, so they must be named alike, or the bundle itself ("qkv").
+// A word of the two patterns is matched against the last part of the role ("o", "lm_head") and against the
+// name of the slot ("head"). A kernel that neither pattern names stays as it lies. A bundle turns as one: its
+// members are joined, so they must be named alike, or the bundle itself ("qkv").
 //
 // Refuses. Both patterns match one kernel. The members of a bundle would part ways. A kernel
 // that shares its bytes with another parameter (tied embeddings), if the two would lie differently
@@ -38,9 +38,10 @@ class OrientWeightsTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     const Sharing sharing(graph);
-    return WithBundles(graph, SitesOverParams(graph, [&](const Node&, absl::string_view slot, const Param& param) {
-      return JudgeParam(graph, sharing, slot, param);
-    }));
+    return WithBundles(graph,
+                       SitesOverParams(graph, [&](const Node&, absl::string_view slot, const Param& param) {
+                         return JudgeParam(graph, sharing, slot, param);
+                       }));
   }
 
   absl::Status Rewrite(const Site& site, const Observed&, Rewriter& rewriter) const override {
@@ -82,11 +83,14 @@ class OrientWeightsTransform : public Transform {
     Wish wish;
     wish.named = in_out || out_in;
     wish.both = in_out && out_in;
-    wish.orientation = in_out ? Orientation::kInOut : out_in ? Orientation::kOutIn : param.storage.orientation;
+    wish.orientation = in_out   ? Orientation::kInOut
+                       : out_in ? Orientation::kOutIn
+                                : param.storage.orientation;
     return wish;
   }
 
-  Verdict JudgeParam(const Graph& graph, const Sharing& sharing, absl::string_view slot, const Param& param) const {
+  Verdict JudgeParam(const Graph& graph, const Sharing& sharing, absl::string_view slot,
+                     const Param& param) const {
     if (!param.type.is_kernel()) return Verdict::Other();
     const Wish wish = WishFor(graph, slot, param);
     if (wish.both) return Verdict::Refused("both in_out and out_in name it");
@@ -94,8 +98,9 @@ class OrientWeightsTransform : public Transform {
     if (wish.orientation == param.storage.orientation) return Verdict::Native();
     const std::string partner = sharing.Partner(param);
     if (!partner.empty() && !TurnsToo(graph, partner)) {
-      return Verdict::Refused(absl::StrCat("it shares its bytes with ", partner,
-                                           ", which keeps its orientation: turning one alone would store both"));
+      return Verdict::Refused(
+          absl::StrCat("it shares its bytes with ", partner,
+                       ", which keeps its orientation: turning one alone would store both"));
     }
     return Verdict::Fits();
   }
@@ -125,7 +130,8 @@ class OrientWeightsTransform : public Transform {
       if (count == static_cast<int64_t>(bundle->members.size())) {
         sites.fit.push_back({site.node, bundle->role});
       } else {
-        sites.refused.push_back({bundle->role, "only some of its members are named, and they lie in one tensor"});
+        sites.refused.push_back(
+            {bundle->role, "only some of its members are named, and they lie in one tensor"});
       }
       count = -1;
     }
@@ -150,10 +156,12 @@ absl::StatusOr<std::unique_ptr<RE2>> Pattern(absl::string_view field, const std:
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakeOrientWeights(const TransformStep& step, const TransformContext&) {
+absl::StatusOr<std::unique_ptr<Transform>> MakeOrientWeights(const TransformStep& step,
+                                                             const TransformContext&) {
   const OrientWeights& params = step.orient_weights();
   if (params.in_out().empty() && params.out_in().empty()) {
-    return Error(1505, "orient_weights", "names no role", "give in_out or out_in, such as in_out: \"o|down\"");
+    return Error(1505, "orient_weights", "names no role",
+                 "give in_out or out_in, such as in_out: \"o|down\"");
   }
   TWIN_ASSIGN_OR_RETURN(auto in_out, Pattern("orient_weights.in_out", params.in_out()));
   TWIN_ASSIGN_OR_RETURN(auto out_in, Pattern("orient_weights.out_in", params.out_in()));

@@ -3,8 +3,8 @@
 //   down      [d_ff=300 -> d_model]  [d_ff=512~300 -> d_model]
 //
 // Why on a TPU. Lanes come by 128 and the matrix unit is 128 or 256 wide: what a width lacks to the next
-// multiple is idle anyway, and a width that is no multiple of it per device makes ragged tiles. Padding each shard's
-// part, not only the tail, gives every device the same share of live channels.
+// multiple is idle anyway, and a width that is no multiple of it per device makes ragged tiles. Padding each
+// shard's part, not only the tail, gives every device the same share of live channels.
 //
 // Exact because the padded rows of `down` are zero: whatever a padded channel computes is multiplied by
 // 0, for any activation that is finite at its bias, which is 0 too. That covers the clamped form with
@@ -59,7 +59,8 @@ class PadFfnTransform : public Transform {
     if (axis.size % (multiple_ * shards_) == 0) return Verdict::Native();
     if (axis.size % shards_ != 0) {
       return Verdict::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards_,
-                                           " shards: pad_ffn { multiple: ", multiple_ * shards_, " } would do"));
+                                           " shards: pad_ffn { multiple: ", multiple_ * shards_,
+                                           " } would do"));
     }
     return Verdict::Fits();
   }
@@ -70,7 +71,8 @@ class PadFfnTransform : public Transform {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakePadFfn(const TransformStep& step, const TransformContext& context) {
+absl::StatusOr<std::unique_ptr<Transform>> MakePadFfn(const TransformStep& step,
+                                                      const TransformContext& context) {
   const PadFfn& params = step.pad_ffn();
   TWIN_ASSIGN_OR_RETURN(const int64_t multiple, NumberOrFact("pad_ffn.multiple", params.multiple(),
                                                              params.multiple_of_chip(), context.facts));

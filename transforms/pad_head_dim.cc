@@ -10,33 +10,37 @@
 // would pad keys, values and the cache at every step. Plain multiplies gain nothing from it: a recipe
 // asks for this where the kernel demands it.
 //
-// NATIVE. Zeros at the tail change no product. Rotary width, its frequencies and the softmax scale are attributes
-// of the node and stay; q_norm and k_norm divide by the *logical* head_dim (AttentionAttrs.qk_norm_dim),
-// so they stay exact as well. A runtime that reads those facts computes the same; one
-// that derives them from head_dim does not, and exporters to such a layout refuse.
+// NATIVE. Zeros at the tail change no product. Rotary width, its frequencies and the softmax scale are
+// attributes of the node and stay; q_norm and k_norm divide by the *logical* head_dim
+// (AttentionAttrs.qk_norm_dim), so they stay exact as well. A runtime that reads those facts computes the
+// same; one that derives them from head_dim does not, and exporters to such a layout refuse.
 //
 // PORTABLE. For a runtime that derives everything from head_dim = P where the source had D; s = sqrt(P/D).
 //   - Rotary over the whole head, halves: zeros after each half, theta' = theta^(P/D), since then
 //     theta'^(-2i/P) = theta^(-2i/D) for each live i. Interleaved: zeros at the tail, the same theta'.
-//   - Rotary over a part of the head: zeros at the tail; its width and theta stay. No rotary: zeros at the tail.
-//   - Softmax scale that the runtime derives as P^-0.5: W_q and its bias times s. One that a key holds: nothing. With
+//   - Rotary over a part of the head: zeros at the tail; its width and theta stay. No rotary: zeros at the
+//   tail.
+//   - Softmax scale that the runtime derives as P^-0.5: W_q and its bias times s. One that a key holds:
+//   nothing. With
 //     `carrier` the scale becomes such a key, and W_q keeps its bits; the exporter finds
 //     the config that can say it, or refuses.
 //   - q_norm and k_norm: the mean now divides by P, and eps is shared by all norms of the config, so it can't
 //     change. W_q and W_k (and biases) times s restore the mean; the scale of k_norm is divided by s;
 //     that of q_norm stays where the softmax scale wants the factor anyway, else it is divided too.
 //     A norm stored as w for (c + w): the sum is scaled, c subtracted again, pads hold -c.
-//   - Latent attention: q and k are [nope | rope]; zeros between the two, v at its tail, q times s with D and P the
+//   - Latent attention: q and k are [nope | rope]; zeros between the two, v at its tail, q times s with D and
+//   P the
 //     widths of both together.
 // Frequency scaling: linear and llama3 act on the frequencies, which are the same. YaRN's correction range is
 // the same too unless its end is clamped to the rotary width.
 //
-// Refuses (PORTABLE). Dynamic NTK, whose base depends on the rotary width; longrope, whose lists of factors have one
-// entry per pair and are checked by their length; a clamped YaRN; an odd half; a head that is padded
+// Refuses (PORTABLE). Dynamic NTK, whose base depends on the rotary width; longrope, whose lists of factors
+// have one entry per pair and are checked by their length; a clamped YaRN; an odd half; a head that is padded
 // natively already; a carrier beside q_norm or k_norm. Whether head_dim is a key of the config
 // at all is the layout's affair: the exporter refuses there.
 //
-// Fidelity. NATIVE: MOVED. PORTABLE: REASSOCIATED where weights are scaled, MOVED at sites where they are not.
+// Fidelity. NATIVE: MOVED. PORTABLE: REASSOCIATED where weights are scaled, MOVED at sites where they are
+// not.
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -56,11 +60,13 @@ bool AgreesWithRuntime(const Graph& graph, const Node& node, double scale) {
   return std::abs(scale - derived) <= 1e-9 * derived;
 }
 
-// Whether YaRN's correction range ends at the last place of the rotary width instead of where its formula says.
+// Whether YaRN's correction range ends at the last place of the rotary width instead of where its formula
+// says.
 bool YarnIsClamped(const Rope& rope) {
   const RopeScaling& scaling = rope.scaling();
   const double beta_slow = scaling.beta_slow() > 0 ? scaling.beta_slow() : 1;
-  const double turns = static_cast<double>(scaling.original_max_position_embeddings()) / (beta_slow * 2 * M_PI);
+  const double turns =
+      static_cast<double>(scaling.original_max_position_embeddings()) / (beta_slow * 2 * M_PI);
   double end = static_cast<double>(rope.rotary_dim()) * std::log(turns) / (2 * std::log(rope.theta()));
   if (!scaling.has_truncate() || scaling.truncate()) end = std::ceil(end);
   return end > static_cast<double>(rope.rotary_dim() - 1);
@@ -89,7 +95,7 @@ class PadHeadDimTransform : public Transform {
       if (widths.padded == widths.size && widths.v_padded == widths.v_size) return Verdict::Native();
       if (!portable_) return Verdict::Fits();
       return node.op == OpKind::kAttention ? JudgePortable(graph, node, widths)
-                                             : JudgePortableLatent(graph, node);
+                                           : JudgePortableLatent(graph, node);
     });
   }
 
@@ -152,15 +158,16 @@ class PadHeadDimTransform : public Transform {
     const AttentionAttrs& attrs = node.attrs->attention();
     const int64_t logical = FindAxis(graph, node, "head_dim")->logical;
     if (attrs.scale_rule() == AttentionAttrs::HEAD_DIM && !AgreesWithRuntime(graph, node, attrs.scale())) {
-      return Verdict::Refused(absl::StrCat("its softmax scale ", attrs.scale(), " is not what a plain runtime derives from ",
-                                           widths.size, " places: padded natively before"));
+      return Verdict::Refused(absl::StrCat("its softmax scale ", attrs.scale(),
+                                           " is not what a plain runtime derives from ", widths.size,
+                                           " places: padded natively before"));
     }
     if (carrier_ && (node.Has("q_norm") || node.Has("k_norm"))) {
       return Verdict::Refused("q_norm and k_norm need W_q and W_k scaled, which a carrier is there to avoid");
     }
     if ((node.Has("q_norm") || node.Has("k_norm")) && NormDim(attrs, logical) != widths.size) {
-      return Verdict::Refused(absl::StrCat("its q and k norms divide by ", NormDim(attrs, logical), " places of ",
-                                           widths.size, ": padded natively before"));
+      return Verdict::Refused(absl::StrCat("its q and k norms divide by ", NormDim(attrs, logical),
+                                           " places of ", widths.size, ": padded natively before"));
     }
     return JudgeRope(attrs.rope(), widths);
   }
@@ -175,9 +182,11 @@ class PadHeadDimTransform : public Transform {
       return Verdict::Refused("dynamic NTK computes its base from the rotary width");
     }
     if (rope.rotary_dim() < widths.size) return Verdict::Fits();
-    if (widths.padded % 2 != 0) return Verdict::Refused(absl::StrCat(widths.padded, " places have no halves"));
+    if (widths.padded % 2 != 0)
+      return Verdict::Refused(absl::StrCat(widths.padded, " places have no halves"));
     if (rope.scaling().kind() == RopeScaling::LONGROPE) {
-      return Verdict::Refused("longrope lists one factor per rotary pair, and loaders check the lists' length");
+      return Verdict::Refused(
+          "longrope lists one factor per rotary pair, and loaders check the lists' length");
     }
     if (rope.scaling().kind() == RopeScaling::YARN && YarnIsClamped(rope)) {
       return Verdict::Refused("YaRN's correction range is clamped to the rotary width, which would change");
@@ -216,7 +225,8 @@ class PadHeadDimTransform : public Transform {
 
   // Where live places go along head_dim of q and k.
   static IndexMap QkMap(const Rope& rope, const HeadWidths& widths) {
-    if (rope.style() != Rope::HALVES || rope.rotary_dim() < widths.size) return TailPad(widths.size, widths.padded);
+    if (rope.style() != Rope::HALVES || rope.rotary_dim() < widths.size)
+      return TailPad(widths.size, widths.padded);
     return IndexMap::Tile(TailPad(widths.size / 2, widths.padded / 2), 2, widths.size / 2);
   }
 

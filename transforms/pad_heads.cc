@@ -1,15 +1,15 @@
 // Before  28 query heads, 4 kv heads          After  pad_heads { multiple: 16 }
-//   q  [d_model -> heads=28, head_dim]          [d_model -> heads=32~28, head_dim]    7 live, 1 zero, in each kv group
-//   o  [heads=28, head_dim -> d_model]          [heads=32~28, head_dim -> d_model]
-//   k, v  kv_heads=4                            as they were
+//   q  [d_model -> heads=28, head_dim]          [d_model -> heads=32~28, head_dim]    7 live, 1 zero, in each
+//   kv group o  [heads=28, head_dim -> d_model]          [heads=32~28, head_dim -> d_model] k, v  kv_heads=4
+//   as they were
 //
 // Why on a TPU. Tensor parallelism gives every device the same count of heads. 28 heads do not
 // divide by 8; a runtime then replicates the whole attention, or refuses.
 //
-// Exact because a new head's rows of `o` are zero. Query head h reads kv head h / (heads / kv_heads), so heads are
-// added inside every group, never at the tail, and each live head keeps its kv head. Where every query head has
-// its own kv head (also latent attention), both are added at the end. Biases of a new head are 0, and
-// so is its sink, whose weight falls on the zero rows as well.
+// Exact because a new head's rows of `o` are zero. Query head h reads kv head h / (heads / kv_heads), so
+// heads are added inside every group, never at the tail, and each live head keeps its kv head. Where every
+// query head has its own kv head (also latent attention), both are added at the end. Biases of a new head are
+// 0, and so is its sink, whose weight falls on the zero rows as well.
 //
 // Refuses. A multiple that equal groups reach only beyond twice the heads: that is no padding any more.
 // A q_norm or k_norm with eps 0, which would divide 0 by 0 in a new head.
@@ -38,7 +38,8 @@ class PadHeadsTransform : public Transform {
     const Node& node = rewriter.graph().node(site.node);
     const int64_t heads = AxisSize(rewriter.graph(), node, "heads");
     const int64_t groups = Groups(rewriter.graph(), node);
-    const bool own_kv = node.op == OpKind::kAttention && groups == 1 && FindAxis(rewriter.graph(), node, "kv_heads")->size == heads;
+    const bool own_kv = node.op == OpKind::kAttention && groups == 1 &&
+                        FindAxis(rewriter.graph(), node, "kv_heads")->size == heads;
     const int64_t padded = PaddedHeads(heads, groups);
     const IndexMap map = IndexMap::Tile(TailPad(heads / groups, padded / groups), groups, heads / groups);
     MapAxisEverywhere(rewriter, site.node, "heads", map);
@@ -81,7 +82,8 @@ class PadHeadsTransform : public Transform {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakePadHeads(const TransformStep& step, const TransformContext& context) {
+absl::StatusOr<std::unique_ptr<Transform>> MakePadHeads(const TransformStep& step,
+                                                        const TransformContext& context) {
   const PadHeads& params = step.pad_heads();
   TWIN_ASSIGN_OR_RETURN(const int64_t multiple, NumberOrFact("pad_heads.multiple", params.multiple(),
                                                              params.multiple_of_chip(), context.facts));

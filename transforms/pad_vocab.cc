@@ -3,15 +3,16 @@
 //   lm_head  [d_model -> vocab=300]       [d_model -> vocab=384~300]     84 zero columns
 //   bias     [vocab=300]                  [vocab=384~300]                84 times -inf
 //
-// Why on a TPU. The vocabulary is the widest axis of the model and the one that is most often split over all devices;
-// 151,669 words divide by nothing, and their last tile is ragged on every one of them.
+// Why on a TPU. The vocabulary is the widest axis of the model and the one that is most often split over all
+// devices; 151,669 words divide by nothing, and their last tile is ragged on every one of them.
 //
-// A zero column yields the logit 0, which is no small number: among live logits of -4 to -2 a phantom took 83 % of
-// the mass. So something must hide the new words, and hiding them is part of the rewrite: a head's bias
-// takes -inf, the only mask that a plain runtime always applies; else `mask` says who does it: SUPPRESS_TOKENS
-// (the exporter lists the ids in generation_config.json, which generate() honours) or REFERENCE (the reference
-// code cuts the logits at the logical size, as the graph itself does). Tied parameters stay tied by themselves: the same
-// padding of one program, transposed, is one program. An encoder has no head, hence nothing to hide.
+// A zero column yields the logit 0, which is no small number: among live logits of -4 to -2 a phantom took 83
+// % of the mass. So something must hide the new words, and hiding them is part of the rewrite: a head's bias
+// takes -inf, the only mask that a plain runtime always applies; else `mask` says who does it:
+// SUPPRESS_TOKENS (the exporter lists the ids in generation_config.json, which generate() honours) or
+// REFERENCE (the reference code cuts the logits at the logical size, as the graph itself does). Tied
+// parameters stay tied by themselves: the same padding of one program, transposed, is one program. An encoder
+// has no head, hence nothing to hide.
 //
 // Refuses. Nothing masks. A bias of a type that has no infinity, or behind a soft cap, which turns
 // -inf into a finite logit. A head and an embedding of different vocabularies.
@@ -92,10 +93,12 @@ class PadVocabTransform : public Transform {
     }
     const DType dtype = graph.param(head, "bias").type.dtype;
     if (!HasInfinity(dtype)) {
-      return Verdict::Refused(absl::StrCat("the bias of ", head.path, " is ", Name(dtype), ", which has no infinity"));
+      return Verdict::Refused(
+          absl::StrCat("the bias of ", head.path, " is ", Name(dtype), ", which has no infinity"));
     }
     if (head.attrs->lm_head().softcap() != 0) {
-      return Verdict::Refused(absl::StrCat("the soft cap of ", head.path, " turns a bias of -inf into a finite logit"));
+      return Verdict::Refused(
+          absl::StrCat("the soft cap of ", head.path, " turns a bias of -inf into a finite logit"));
     }
     return Verdict::Fits();
   }
@@ -106,11 +109,13 @@ class PadVocabTransform : public Transform {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakePadVocab(const TransformStep& step, const TransformContext& context) {
+absl::StatusOr<std::unique_ptr<Transform>> MakePadVocab(const TransformStep& step,
+                                                        const TransformContext& context) {
   const PadVocab& params = step.pad_vocab();
   TWIN_ASSIGN_OR_RETURN(const int64_t multiple, NumberOrFact("pad_vocab.multiple", params.multiple(),
                                                              params.multiple_of_chip(), context.facts));
-  if (!PadVocab::Mask_IsValid(params.mask())) return Error(1505, "pad_vocab.mask", "is no mask that is known");
+  if (!PadVocab::Mask_IsValid(params.mask()))
+    return Error(1505, "pad_vocab.mask", "is no mask that is known");
   return std::make_unique<PadVocabTransform>(multiple, params.mask());
 }
 

@@ -25,10 +25,14 @@ Made MakeKeepNOfM(const TransformStep&, const TransformContext&);
 
 absl::string_view FidelityName(Fidelity fidelity) {
   switch (fidelity) {
-    case Fidelity::kRetrain: return "RETRAIN";
-    case Fidelity::kBounded: return "BOUNDED";
-    case Fidelity::kReassociated: return "REASSOCIATED";
-    case Fidelity::kMoved: return "MOVED";
+    case Fidelity::kRetrain:
+      return "RETRAIN";
+    case Fidelity::kBounded:
+      return "BOUNDED";
+    case Fidelity::kReassociated:
+      return "REASSOCIATED";
+    case Fidelity::kMoved:
+      return "MOVED";
   }
   return "";
 }

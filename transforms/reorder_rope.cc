@@ -4,8 +4,8 @@
 // Why on a TPU. Rotating interleaved pairs reads every other lane, a strided access on a machine whose
 // lanes are its width; halves are two contiguous slices. Done once, on the weights, instead of at every step.
 //
-// Exact because q and k are permuted alike within each head, so every product of the two has the same terms. Their
-// biases and per-place norms move with them; v, which rotary never touches, and the places past
+// Exact because q and k are permuted alike within each head, so every product of the two has the same terms.
+// Their biases and per-place norms move with them; v, which rotary never touches, and the places past
 // rotary_dim stay.
 //
 // Refuses. Nothing: a rotary width is even.
@@ -38,7 +38,8 @@ class ReorderRopeTransform : public Transform {
     OpAttrs attrs = *node.attrs;
     if (node.op == OpKind::kAttention) {
       attrs.mutable_attention()->mutable_rope()->set_style(to_);
-      for (const char* slot : {"q", "k", "q_bias", "k_bias", "q_norm", "k_norm"}) Permute(rewriter, node, slot, "head_dim");
+      for (const char* slot : {"q", "k", "q_bias", "k_bias", "q_norm", "k_norm"})
+        Permute(rewriter, node, slot, "head_dim");
     } else {
       attrs.mutable_latent_attention()->mutable_rope()->set_style(to_);
       for (const char* slot : {"q_rope", "k_rope", "k_rope_bias"}) Permute(rewriter, node, slot, "rope_dim");
@@ -58,7 +59,8 @@ class ReorderRopeTransform : public Transform {
   IndexMap Order(int64_t rotary, int64_t size) const {
     const int64_t half = rotary / 2;
     const IndexMap rest = IndexMap::Slice(rotary, size - rotary);
-    if (to_ == Rope::HALVES) return IndexMap::Join({IndexMap::Slice(0, half, 2), IndexMap::Slice(1, half, 2), rest});
+    if (to_ == Rope::HALVES)
+      return IndexMap::Join({IndexMap::Slice(0, half, 2), IndexMap::Slice(1, half, 2), rest});
     return IndexMap::Join({IndexMap::Tile(IndexMap::Slice(0, 2, half), half, 1), rest});
   }
 
@@ -74,12 +76,14 @@ class ReorderRopeTransform : public Transform {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transform>> MakeReorderRope(const TransformStep& step, const TransformContext&) {
+absl::StatusOr<std::unique_ptr<Transform>> MakeReorderRope(const TransformStep& step,
+                                                           const TransformContext&) {
   const ReorderRope::Style style = step.reorder_rope().style();
   if (style != ReorderRope::TO_HALVES && style != ReorderRope::TO_INTERLEAVED) {
     return Error(1505, "reorder_rope.style", "is missing", "give TO_HALVES or TO_INTERLEAVED");
   }
-  return std::make_unique<ReorderRopeTransform>(style == ReorderRope::TO_HALVES ? Rope::HALVES : Rope::INTERLEAVED);
+  return std::make_unique<ReorderRopeTransform>(style == ReorderRope::TO_HALVES ? Rope::HALVES
+                                                                                : Rope::INTERLEAVED);
 }
 
 }  // namespace twinforge

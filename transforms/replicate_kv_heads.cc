@@ -2,11 +2,12 @@
 //   k, v  [d_model -> kv_heads=2, head_dim]    [d_model -> kv_heads=8~2, head_dim]    k0 k0 k0 k0 k1 k1 k1 k1
 //
 // Why on a TPU. With more devices than kv heads a runtime must send keys and values around at every step (16
-// query heads and 2 kv heads over 8 devices went from 3.1 to 1.58 ms a step once the heads were repeated). It costs
-// the cache: one copy per repeat.
+// query heads and 2 kv heads over 8 devices went from 3.1 to 1.58 ms a step once the heads were repeated). It
+// costs the cache: one copy per repeat.
 //
-// Exact because query head h read kv head h / G and reads h / (G / r) afterwards, a copy of the same head, provided
-// that r divides G = heads / kv_heads. Only k and v are repeated, never q or o, which would count twice.
+// Exact because query head h read kv head h / G and reads h / (G / r) afterwards, a copy of the same head,
+// provided that r divides G = heads / kv_heads. Only k and v are repeated, never q or o, which would count
+// twice.
 //
 // Refuses. An r that does not divide the queries of a kv head: pad_heads widens the groups first.
 //
@@ -38,9 +39,10 @@ class ReplicateKvHeadsTransform : public Transform {
       const int64_t repeats = Repeats(kv_heads);
       if (group % repeats != 0) {
         return Verdict::Refused(absl::StrCat(
-            "kv_heads ", kv_heads, " must be repeated ", repeats, " times to divide by ", multiple_, ", and ", repeats,
-            " does not divide the ", group, group == 1 ? " query head" : " query heads",
-            " of each: pad_heads { multiple: ", group == 1 ? multiple_ : kv_heads * repeats, " } before would do"));
+            "kv_heads ", kv_heads, " must be repeated ", repeats, " times to divide by ", multiple_, ", and ",
+            repeats, " does not divide the ", group, group == 1 ? " query head" : " query heads",
+            " of each: pad_heads { multiple: ", group == 1 ? multiple_ : kv_heads * repeats,
+            " } before would do"));
       }
       return Verdict::Fits();
     });

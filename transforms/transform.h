@@ -39,18 +39,18 @@ absl::string_view FidelityName(Fidelity fidelity);  // "MOVED"
 // A node (or a parameter's owner) that a transform can rewrite.
 struct Site {
   NodeId node = -1;
-  std::string path;      // the node's path, or a role where one parameter is meant
+  std::string path;  // the node's path, or a role where one parameter is meant
 };
 
 struct Refusal {
-  std::string path;      // node path or role
-  std::string reason;    // "kv_heads 6 does not divide 4 shards"
+  std::string path;    // node path or role
+  std::string reason;  // "kv_heads 6 does not divide 4 shards"
 };
 
 struct Sites {
-  std::vector<Site> fit;           // in graph order
-  std::vector<Refusal> refused;    // places of the right kind where the rule does not hold
-  std::vector<std::string> native; // paths of the right kind with nothing to do
+  std::vector<Site> fit;            // in graph order
+  std::vector<Refusal> refused;     // places of the right kind where the rule does not hold
+  std::vector<std::string> native;  // paths of the right kind with nothing to do
 };
 
 // Values that a site asked for, by the names Wants gave them.
@@ -67,16 +67,17 @@ class Transform {
   virtual Sites FindSites(const Graph& graph) const = 0;
   // Weight programs with small results that Rewrite must know, by name. Usually none.
   virtual std::map<std::string, WeightPtr> Wants(const Graph& graph, const Site& site) const { return {}; }
-  // FailedPrecondition without a diagnostic is a refusal that only `observed` could tell; nothing was changed then.
+  // FailedPrecondition without a diagnostic is a refusal that only `observed` could tell; nothing was changed
+  // then.
   virtual absl::Status Rewrite(const Site& site, const Observed& observed, Rewriter& rewriter) const = 0;
 };
 
 // Facts of the target that a step may name instead of a number.
 struct ChipFacts {
-  int64_t lanes = 128;      // minor tile of the vector unit
-  int64_t mxu = 128;        // edge of the matrix unit
-  int64_t shards = 1;       // --shards
-  int64_t kernel = 1;       // multiple of head_dim that the serving kernel demands (--kernel paged: 128)
+  int64_t lanes = 128;  // minor tile of the vector unit
+  int64_t mxu = 128;    // edge of the matrix unit
+  int64_t shards = 1;   // --shards
+  int64_t kernel = 1;   // multiple of head_dim that the serving kernel demands (--kernel paged: 128)
 };
 
 // What a recipe's runner hands to the factories.
@@ -89,7 +90,9 @@ struct TransformContext {
 struct TransformInfo {
   absl::string_view name;     // "pad_vocab": also the field's name in TransformStep
   absl::string_view promise;  // one line
-  std::function<absl::StatusOr<std::unique_ptr<Transform>>(const TransformStep& step, const TransformContext& context)> make;
+  std::function<absl::StatusOr<std::unique_ptr<Transform>>(const TransformStep& step,
+                                                           const TransformContext& context)>
+      make;
 };
 
 // All transforms in the order of the documentation.
@@ -101,12 +104,12 @@ absl::StatusOr<std::unique_ptr<Transform>> MakeTransform(const TransformStep& st
 // ---- the driver
 
 struct StepReport {
-  std::string step;                 // "2 pad_vocab"
+  std::string step;                      // "2 pad_vocab"
   Fidelity fidelity = Fidelity::kMoved;  // the weakest claim of the sites rewritten
-  std::vector<std::string> sites;   // paths rewritten
+  std::vector<std::string> sites;        // paths rewritten
   std::vector<Refusal> refused;
   std::vector<std::string> native;
-  int64_t elements_added = 0;       // stored elements after minus before
+  int64_t elements_added = 0;  // stored elements after minus before
 };
 
 // Applies `transform` once to every site of `graph` that `selected` accepts (null: all),

@@ -1,8 +1,8 @@
 // Every transform on every family, read back through the family's own file.
 //
-// A twin that is written in the source's format is a config and tensors of certain shapes. A stranger has nothing else.
-// So the config alone must rebuild the graph that was written: the same attributes, the same sizes,
-// tensors of the same names and shapes. What can't be said so must be refused. No bytes are needed.
+// A twin that is written in the source's format is a config and tensors of certain shapes. A stranger has
+// nothing else. So the config alone must rebuild the graph that was written: the same attributes, the same
+// sizes, tensors of the same names and shapes. What can't be said so must be refused. No bytes are needed.
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 
@@ -90,7 +90,8 @@ std::string PlainAttrs(const Graph& graph, const Node& node) {
   return attrs.ShortDebugString();
 }
 
-// What a stranger sees of a parameter. Some families fix the type of a few tensors, which a config does not say.
+// What a stranger sees of a parameter. Some families fix the type of a few tensors, which a config does not
+// say.
 std::string PlainType(ParamType type) {
   type.dtype = DType::kF32;
   for (ParamAxis& axis : type.axes) axis.logical = axis.size;

@@ -4,8 +4,8 @@
 //   recipe: step { pad_vocab { multiple: 8 } }        steps, applied in order as "1 pad_vocab", ...
 //   before:                                           a graph, in canonical text
 //   before_of: another case                           or: the graph of that case
-//   same_as: another case                             or: its graph, and the same result apart from provenance
-//   after:                                            the graph that results; absent: unchanged
+//   same_as: another case                             or: its graph, and the same result apart from
+//   provenance after:                                            the graph that results; absent: unchanged
 //   fidelity: MOVED                                   the weakest claim of the sites rewritten
 //   refuses: path: reason                             every refusal, in order
 //   native: path                                      every place with nothing to do
@@ -67,7 +67,8 @@ Case ParseCase(absl::string_view text, absl::string_view file) {
     }
     block = nullptr;
     if (line.empty()) continue;
-    const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
     const absl::string_view rest = absl::StripAsciiWhitespace(parts.second);
     if (parts.first == "refuses") {
       c.refuses.emplace_back(rest);
@@ -87,7 +88,8 @@ Case ParseCase(absl::string_view text, absl::string_view file) {
 
 std::string Indented(absl::string_view text) {
   std::string out;
-  for (absl::string_view line : absl::StrSplit(absl::StripSuffix(text, "\n"), '\n')) absl::StrAppend(&out, "  ", line, "\n");
+  for (absl::string_view line : absl::StrSplit(absl::StripSuffix(text, "\n"), '\n'))
+    absl::StrAppend(&out, "  ", line, "\n");
   return out;
 }
 
@@ -147,7 +149,8 @@ void Run(const std::string& before, Case& c) {
     absl::StatusOr<StepReport> report = Apply(**transform, name, *graph, nullptr, nullptr);
     ASSERT_TRUE(report.ok()) << report.status();
     if (!report->sites.empty()) fidelity = std::min(fidelity, report->fidelity);
-    for (const Refusal& refusal : report->refused) c.refuses.push_back(absl::StrCat(refusal.path, ": ", refusal.reason));
+    for (const Refusal& refusal : report->refused)
+      c.refuses.push_back(absl::StrCat(refusal.path, ": ", refusal.reason));
     c.native.insert(c.native.end(), report->native.begin(), report->native.end());
   }
   const std::string after = Text(*graph);
@@ -222,7 +225,8 @@ std::vector<std::string> Names() {
 }
 
 // A file per transform: a transform without one fails here.
-INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(Names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(Names()),
+                         [](const auto& info) { return info.param; });
 
 TEST(Registry, NamesAreTheStepsOfTheProto) {
   std::vector<std::string> fields;

@@ -70,7 +70,8 @@ Adapter LawAdapter(const Graph& graph) {
   const Param* o = graph.FindParam("layers.0.attn.o");
   if (o == nullptr) return {};
   const int64_t out = o->type.Get("d_model").size, in = o->program->element_count() / out;
-  return {{"layers.0.attn.o", {Source("adapter/a", o->type.dtype, {3, in}), Source("adapter/b", o->type.dtype, {out, 3}), 0.5}}};
+  return {{"layers.0.attn.o",
+           {Source("adapter/a", o->type.dtype, {3, in}), Source("adapter/b", o->type.dtype, {out, 3}), 0.5}}};
 }
 
 std::unique_ptr<Transform> Make(const char* text, const Graph& graph) {
@@ -101,7 +102,8 @@ NaiveTensors Values(const std::map<std::string, WeightPtr>& sources, uint64_t se
   NaiveTensors values;
   for (const auto& [name, source] : sources) {
     NaiveTensor tensor(source->dtype(), source->shape());
-    for (int64_t i = 0; i < source->element_count(); ++i) FromDouble(source->dtype(), uniform(random), tensor.at(i));
+    for (int64_t i = 0; i < source->element_count(); ++i)
+      FromDouble(source->dtype(), uniform(random), tensor.at(i));
     values.emplace(name, std::move(tensor));
   }
   return values;
@@ -117,8 +119,10 @@ struct Subject {
 };
 
 std::vector<Subject> Subjects() {
-  std::vector<SmallSizes> all = {{}, {.layers = 1, .heads = 5, .kv_heads = 1, .head_dim = 8, .d_ff = 9, .vocab = 24},
-                                 {.layers = 1, .heads = 4, .kv_heads = 4, .head_dim = 6, .d_ff = 16, .vocab = 32, .experts = 4}};
+  std::vector<SmallSizes> all = {
+      {},
+      {.layers = 1, .heads = 5, .kv_heads = 1, .head_dim = 8, .d_ff = 9, .vocab = 24},
+      {.layers = 1, .heads = 4, .kv_heads = 4, .head_dim = 6, .d_ff = 16, .vocab = 32, .experts = 4}};
   std::vector<Subject> subjects;
   for (const SmallSizes& sizes : all) {
     for (const SmallModel& model : SmallModels(sizes)) {
@@ -223,8 +227,8 @@ TEST(Laws, OuterSignatureNeverChangesButInDType) {
   });
 }
 
-// The programs of the twin's tensors, turned back, give every source: the same bits where the claim is MOVED, within a
-// rounding or two where weights are scaled by constants.
+// The programs of the twin's tensors, turned back, give every source: the same bits where the claim is MOVED,
+// within a rounding or two where weights are scaled by constants.
 TEST(Laws, HomeAgain) {
   ForEach([](const Subject& subject, const Transform& transform) {
     const absl::string_view name = transform.name();
@@ -236,7 +240,8 @@ TEST(Laws, HomeAgain) {
     const auto sources = SourcesOf(subject.graph);
     const NaiveTensors values = Values(sources, 7);
     NaiveTensors twin_values;
-    for (const NamedProgram& tensor : twin) twin_values.emplace(tensor.name, NaiveValue(tensor.program, values));
+    for (const NamedProgram& tensor : twin)
+      twin_values.emplace(tensor.name, NaiveValue(tensor.program, values));
     std::vector<WeightPtr> list;
     for (const auto& [source_name, source] : sources) list.push_back(source);
     for (const LedgerRow& row : Invert(twin, list)) {
@@ -250,17 +255,20 @@ TEST(Laws, HomeAgain) {
         continue;
       }
       // Two roundings, each by half a unit of the narrower of the types on the way.
-      const double unit = name == "cast_weights" || want.dtype == DType::kBF16 ? std::ldexp(1, -8) : std::ldexp(1, -23);
+      const double unit =
+          name == "cast_weights" || want.dtype == DType::kBF16 ? std::ldexp(1, -8) : std::ldexp(1, -23);
       for (int64_t i = 0; i < ElementCount(want.shape); ++i) {
         const double x = ToDouble(want.dtype, want.at(i)), y = ToDouble(got.dtype, got.at(i));
         // An offset norm adds 1 on the way, so its unit is that of 1 + w.
-        ASSERT_NEAR(x, y, 2 * unit * (std::abs(x) + (absl::StrContains(row.source, "norm") ? 2 : 0))) << row.source;
+        ASSERT_NEAR(x, y, 2 * unit * (std::abs(x) + (absl::StrContains(row.source, "norm") ? 2 : 0)))
+            << row.source;
       }
     }
   });
 }
 
-double LargestDifference(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b) {
+double LargestDifference(const std::vector<std::vector<double>>& a,
+                         const std::vector<std::vector<double>>& b) {
   double largest = 0, difference = 0;
   for (size_t t = 0; t < a.size(); ++t) {
     EXPECT_EQ(a[t].size(), b[t].size());
@@ -273,8 +281,8 @@ double LargestDifference(const std::vector<std::vector<double>>& a, const std::v
   return difference / largest;
 }
 
-// Evaluated before and after, in f64 with f64 weights, by loops that share nothing with the transforms. What a step
-// claims to be equal in real arithmetic differs by the order of sums alone.
+// Evaluated before and after, in f64 with f64 weights, by loops that share nothing with the transforms. What
+// a step claims to be equal in real arithmetic differs by the order of sums alone.
 TEST(Laws, SameFunction) {
   const std::vector<int64_t> tokens = {3, 17, 0, 22, 8};
   for (const SmallSizes& sizes : std::vector<SmallSizes>{
@@ -287,7 +295,8 @@ TEST(Laws, SameFunction) {
       for (const char* step : kSteps) {
         SCOPED_TRACE(absl::StrCat(model.name, ", ", step));
         const auto transform = Make(step, model.graph);
-        if (transform->name() == "merge_lora" || transform->name() == "cast_weights") continue;  // another function
+        if (transform->name() == "merge_lora" || transform->name() == "cast_weights")
+          continue;  // another function
         Graph graph = model.graph;
         const StepReport report = MustApply(*transform, graph);
         if (report.sites.empty()) continue;
@@ -307,19 +316,28 @@ TEST(Laws, SameFunctionAfterAWholeRecipe) {
   const std::vector<int64_t> tokens = {1, 2, 22, 5};
   for (const char* shards : {"2", "3"}) {
     const std::string n(shards);
-    const std::vector<std::string> steps = {
-        "reorder_rope { style: TO_HALVES }", "pad_heads { multiple: " + n + " }",
-        "replicate_kv_heads { to_multiple: " + n + " }", "pad_head_dim { form: PORTABLE multiple: 16 }",
-        "pad_ffn { multiple: 8 }", "pad_ffn { multiple: 4 shards: " + n + " }",
-        "pad_vocab { multiple: 64 mask: REFERENCE }", "fold_norm_scale { }", "stack_experts { }",
-        "group_experts { size: 2 }", "fuse_qkv { shards: " + n + " }", "fuse_gate_up { }",
-        "orient_weights { in_out: 'o|down|lm_head' }", "pad_head_dim { form: NATIVE multiple: 24 }"};
+    const std::vector<std::string> steps = {"reorder_rope { style: TO_HALVES }",
+                                            "pad_heads { multiple: " + n + " }",
+                                            "replicate_kv_heads { to_multiple: " + n + " }",
+                                            "pad_head_dim { form: PORTABLE multiple: 16 }",
+                                            "pad_ffn { multiple: 8 }",
+                                            "pad_ffn { multiple: 4 shards: " + n + " }",
+                                            "pad_vocab { multiple: 64 mask: REFERENCE }",
+                                            "fold_norm_scale { }",
+                                            "stack_experts { }",
+                                            "group_experts { size: 2 }",
+                                            "fuse_qkv { shards: " + n + " }",
+                                            "fuse_gate_up { }",
+                                            "orient_weights { in_out: 'o|down|lm_head' }",
+                                            "pad_head_dim { form: NATIVE multiple: 24 }"};
     for (const SmallModel& model : SmallModels({.layers = 1, .wide = true})) {
       SCOPED_TRACE(absl::StrCat(model.name, ", shards ", n));
       const NaiveTensors values = Values(SourcesOf(model.graph), 5);
       Graph graph = model.graph;
       for (const std::string& step : steps) MustApply(*Make(step.c_str(), graph), graph);
-      EXPECT_LE(LargestDifference(NaiveOutput(model.graph, values, tokens), NaiveOutput(graph, values, tokens)), 1e-12);
+      EXPECT_LE(
+          LargestDifference(NaiveOutput(model.graph, values, tokens), NaiveOutput(graph, values, tokens)),
+          1e-12);
     }
   }
 }

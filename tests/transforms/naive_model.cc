@@ -31,10 +31,14 @@ struct Values {
 
 double Act(Activation act, double x) {
   switch (act) {
-    case SILU: return x / (1 + std::exp(-x));
-    case GELU: return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0)));
-    case GELU_TANH: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    default: TWIN_CHECK(false, "an activation that no small model has");
+    case SILU:
+      return x / (1 + std::exp(-x));
+    case GELU:
+      return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0)));
+    case GELU_TANH:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    default:
+      TWIN_CHECK(false, "an activation that no small model has");
   }
 }
 
@@ -57,8 +61,9 @@ void Turn(const Rope& rope, int64_t position, Row& head) {
   TWIN_CHECK(rope.scaling().kind() == RopeScaling::NONE, "frequency scaling");
   const int64_t half = rope.rotary_dim() / 2;
   for (int64_t i = 0; i < half; ++i) {
-    const double angle = static_cast<double>(position) *
-                         std::pow(rope.theta(), -2.0 * static_cast<double>(i) / static_cast<double>(rope.rotary_dim()));
+    const double angle =
+        static_cast<double>(position) *
+        std::pow(rope.theta(), -2.0 * static_cast<double>(i) / static_cast<double>(rope.rotary_dim()));
     const int64_t a = rope.style() == Rope::HALVES ? i : 2 * i;
     const int64_t b = rope.style() == Rope::HALVES ? i + half : 2 * i + 1;
     const double x = head[a], y = head[b];
@@ -91,7 +96,8 @@ class Evaluator {
     const NaiveTensor tensor = NaiveValue(graph_.param(node, slot).program, sources_);
     values.present = true;
     values.shape = tensor.shape;
-    for (int64_t i = 0; i < ElementCount(tensor.shape); ++i) values.data.push_back(ToDouble(tensor.dtype, tensor.at(i)));
+    for (int64_t i = 0; i < ElementCount(tensor.shape); ++i)
+      values.data.push_back(ToDouble(tensor.dtype, tensor.at(i)));
     return values;
   }
 
@@ -117,20 +123,30 @@ class Evaluator {
   Rows Eval(const Node& node) {
     const Rows x = node.operands.empty() ? Rows() : results_[node.operands[0]];
     switch (node.op) {
-      case OpKind::kInput: return {};
-      case OpKind::kAdd: return Add(x, results_[node.operands[1]]);
-      case OpKind::kEmbedding: return Embed(node);
+      case OpKind::kInput:
+        return {};
+      case OpKind::kAdd:
+        return Add(x, results_[node.operands[1]]);
+      case OpKind::kEmbedding:
+        return Embed(node);
       case OpKind::kRmsNorm:
-      case OpKind::kLayerNorm: return Norm(node, x);
-      case OpKind::kAttention: return Attend(node, x);
-      case OpKind::kLatentAttention: return AttendLatent(node, x);
+      case OpKind::kLayerNorm:
+        return Norm(node, x);
+      case OpKind::kAttention:
+        return Attend(node, x);
+      case OpKind::kLatentAttention:
+        return AttendLatent(node, x);
       case OpKind::kMlp:
-      case OpKind::kGatedMlp: return Mlp(node, x);
-      case OpKind::kMoe: return Moe(node, x);
-      case OpKind::kLmHead: return Head(node, x);
+      case OpKind::kGatedMlp:
+        return Mlp(node, x);
+      case OpKind::kMoe:
+        return Moe(node, x);
+      case OpKind::kLmHead:
+        return Head(node, x);
       case OpKind::kActivation:
       case OpKind::kSlice:
-      case OpKind::kLinear: break;
+      case OpKind::kLinear:
+        break;
     }
     TWIN_CHECK(false, "an op that no small model has");
   }
@@ -171,14 +187,17 @@ class Evaluator {
     const ParamType& q_type = graph_.param(node, "q").type;
     const int64_t heads = q_type.Get("heads").size;
     const int64_t kv_heads = graph_.param(node, "k").type.Get("kv_heads").size;
-    const double norm_width = static_cast<double>(attrs.qk_norm_dim() != 0 ? attrs.qk_norm_dim() : q_type.Get("head_dim").logical);
+    const double norm_width =
+        static_cast<double>(attrs.qk_norm_dim() != 0 ? attrs.qk_norm_dim() : q_type.Get("head_dim").logical);
     const auto project = [&](const char* slot, const char* bias, int64_t count, const char* norm, bool turn) {
       std::vector<Rows> all;  // [position][head][place]
-      const Values kernel = Get(node, slot), b = Get(node, bias), scale = norm == nullptr ? Values() : Get(node, norm);
+      const Values kernel = Get(node, slot), b = Get(node, bias),
+                   scale = norm == nullptr ? Values() : Get(node, norm);
       for (size_t t = 0; t < x.size(); ++t) {
         Rows rows = Heads(Linear(x[t], kernel, b), count);
         for (Row& row : rows) {
-          if (scale.present) row = RmsNorm(row, scale, attrs.qk_norm_eps(), attrs.qk_norm_offset(), norm_width);
+          if (scale.present)
+            row = RmsNorm(row, scale, attrs.qk_norm_eps(), attrs.qk_norm_offset(), norm_width);
           if (turn) Turn(attrs.rope(), static_cast<int64_t>(t), row);
         }
         all.push_back(rows);
@@ -192,8 +211,9 @@ class Evaluator {
     return Mix(node, q, k, v, heads / kv_heads, attrs.scale(), attrs.softcap(), attrs.causal(), sinks);
   }
 
-  Rows Mix(const Node& node, const std::vector<Rows>& q, const std::vector<Rows>& k, const std::vector<Rows>& v,
-           int64_t group, double scale, double softcap, bool causal, const Values& sinks) const {
+  Rows Mix(const Node& node, const std::vector<Rows>& q, const std::vector<Rows>& k,
+           const std::vector<Rows>& v, int64_t group, double scale, double softcap, bool causal,
+           const Values& sinks) const {
     const Values o = Get(node, "o"), o_bias = Get(node, "o_bias");
     Rows out;
     for (size_t t = 0; t < q.size(); ++t) {
@@ -203,7 +223,8 @@ class Evaluator {
         for (size_t s = 0; s < (causal ? t + 1 : q.size()); ++s) {
           scores.push_back(Cap(scale * Dot(q[t][h], k[s][h / group]), softcap));
         }
-        const Row p = Softmax(scores, sinks.present ? sinks.data[h] : -std::numeric_limits<double>::infinity());
+        const Row p =
+            Softmax(scores, sinks.present ? sinks.data[h] : -std::numeric_limits<double>::infinity());
         Row mixed(v[0][0].size(), 0);
         for (size_t s = 0; s < p.size(); ++s) {
           for (size_t i = 0; i < mixed.size(); ++i) mixed[i] += p[s] * v[s][h / group][i];
@@ -273,7 +294,8 @@ class Evaluator {
     const MoeAttrs& attrs = node.attrs->moe();
     const Row logits = Linear(x, Get(node, "router"), Get(node, "router_bias"));
     Row score = logits;
-    if (attrs.score() == MoeAttrs::SOFTMAX_ALL) score = Softmax(logits, -std::numeric_limits<double>::infinity());
+    if (attrs.score() == MoeAttrs::SOFTMAX_ALL)
+      score = Softmax(logits, -std::numeric_limits<double>::infinity());
     if (attrs.score() == MoeAttrs::SIGMOID) {
       for (double& s : score) s = 1 / (1 + std::exp(-s));
     }
@@ -286,7 +308,8 @@ class Evaluator {
     order.resize(attrs.top_k());
     Row weight(score.size(), 0);
     double sum = 0;
-    for (size_t e : order) sum += weight[e] = attrs.score() == MoeAttrs::SOFTMAX_TOP ? std::exp(logits[e]) : score[e];
+    for (size_t e : order)
+      sum += weight[e] = attrs.score() == MoeAttrs::SOFTMAX_TOP ? std::exp(logits[e]) : score[e];
     if (attrs.renormalize() || attrs.score() == MoeAttrs::SOFTMAX_TOP) {
       for (double& w : weight) w /= sum;
     }
@@ -295,7 +318,8 @@ class Evaluator {
   }
 
   // Element of an expert's kernel or bias, whether experts stand alone or in groups.
-  static double ExpertAt(const Values& values, bool grouped, int64_t expert, int64_t channel, int64_t model, bool down) {
+  static double ExpertAt(const Values& values, bool grouped, int64_t expert, int64_t channel, int64_t model,
+                         bool down) {
     if (!grouped) return down ? values.at({expert, channel, model}) : values.at({expert, model, channel});
     const int64_t members = values.shape[down ? 1 : 2];
     const int64_t group = expert / members, member = expert % members;
@@ -314,7 +338,8 @@ class Evaluator {
     const bool grouped = type.Find("member") >= 0;
     const int64_t width = type.Get("d_ff").size;
     const Values gate = Get(node, "gate"), up = Get(node, "up"), down = Get(node, "down"), none;
-    const Values gate_bias = Get(node, "gate_bias"), up_bias = Get(node, "up_bias"), down_bias = Get(node, "down_bias");
+    const Values gate_bias = Get(node, "gate_bias"), up_bias = Get(node, "up_bias"),
+                 down_bias = Get(node, "down_bias");
     Rows out;
     for (const Row& row : x) {
       const int64_t d = static_cast<int64_t>(row.size());
@@ -336,7 +361,8 @@ class Evaluator {
       if (node.Has("shared_up")) {
         Row shared = Linear(row, Get(node, "shared_up"), none);
         const Row shared_gate = Linear(row, Get(node, "shared_gate"), none);
-        for (size_t i = 0; i < shared.size(); ++i) shared[i] = Channel(attrs.shared(), shared_gate[i], shared[i]);
+        for (size_t i = 0; i < shared.size(); ++i)
+          shared[i] = Channel(attrs.shared(), shared_gate[i], shared[i]);
         const Row y = Linear(shared, Get(node, "shared_down"), none);
         for (int64_t i = 0; i < d; ++i) sum[i] += y[i];
       }

@@ -19,7 +19,8 @@ struct Kind {
   std::string name;
   DType dtype = DType::kF32;
   bool layer_norm = false, tied = false, causal = true, head = true, head_bias = false, qkv_bias = false;
-  bool qk_norm = false, own_scale = false, sinks = false, per_expert = false, in_out = false, post_norm = false;
+  bool qk_norm = false, own_scale = false, sinks = false, per_expert = false, in_out = false,
+       post_norm = false;
   double norm_offset = 0, softcap = 0;
   Rope::Style rope = Rope::HALVES;
   bool partial = false;
@@ -33,8 +34,8 @@ class Maker {
 
   Graph Make() {
     const Axis batch{"batch", Dim::Symbol("batch")}, seq{"seq", Dim::Symbol("seq")};
-    NodeId x = b_.Op(OpKind::kEmbedding, "embed", {b_.Input("tokens", {DType::kI32, {batch, seq}})}, Embedding(),
-                     {{"table", Kernel("embed", {}, {Vocab()}, {Model()}, true)}});
+    NodeId x = b_.Op(OpKind::kEmbedding, "embed", {b_.Input("tokens", {DType::kI32, {batch, seq}})},
+                     Embedding(), {{"table", Kernel("embed", {}, {Vocab()}, {Model()}, true)}});
     for (int64_t i = 0; i < sizes_.layers; ++i) x = Layer(absl::StrCat("layers.", i), x);
     x = Norm("norm", x);
     if (kind_.head) x = Head(x);
@@ -84,7 +85,8 @@ class Maker {
     for (size_t i = 0; i < in.size(); ++i) perm.push_back(at_in + static_cast<int64_t>(i));
     for (size_t i = 0; i < out.size(); ++i) perm.push_back(at_out + static_cast<int64_t>(i));
     param.program = Transpose(Reshape(Source(role, kind_.dtype, stored), split), perm);
-    for (const auto* axes : {&lead, &in, &out}) param.type.axes.insert(param.type.axes.end(), axes->begin(), axes->end());
+    for (const auto* axes : {&lead, &in, &out})
+      param.type.axes.insert(param.type.axes.end(), axes->begin(), axes->end());
     param.storage.orientation = in_out ? Orientation::kInOut : Orientation::kOutIn;
     return param;
   }
@@ -109,7 +111,8 @@ class Maker {
     attrs.mutable_norm()->set_offset(kind_.norm_offset);
     Params params = {{"scale", Vector(path, {Model()})}};
     if (kind_.layer_norm) params.emplace_back("bias", Vector(path + ".bias", {Model()}));
-    return b_.Op(kind_.layer_norm ? OpKind::kLayerNorm : OpKind::kRmsNorm, path, {x}, attrs, std::move(params));
+    return b_.Op(kind_.layer_norm ? OpKind::kLayerNorm : OpKind::kRmsNorm, path, {x}, attrs,
+                 std::move(params));
   }
 
   NodeId Layer(const std::string& path, NodeId x) {
@@ -161,7 +164,8 @@ class Maker {
     return y;
   }
 
-  void Join(const std::string& path, const char* name, std::vector<std::string> members, Bundle::Arrangement how) {
+  void Join(const std::string& path, const char* name, std::vector<std::string> members,
+            Bundle::Arrangement how) {
     Bundle bundle;
     bundle.role = path + name;
     for (const std::string& member : members) bundle.members.push_back(path + member);
@@ -203,7 +207,8 @@ class Maker {
     FillMlp(*attrs.mutable_mlp());
     const bool in_out = kind_.in_out;
     Params params;
-    if (kind_.ffn == Kind::kGated) params.emplace_back("gate", Kernel(path + ".gate", {}, {Model()}, {Ff()}, in_out));
+    if (kind_.ffn == Kind::kGated)
+      params.emplace_back("gate", Kernel(path + ".gate", {}, {Model()}, {Ff()}, in_out));
     params.emplace_back("up", Kernel(path + ".up", {}, {Model()}, {Ff()}, in_out));
     params.emplace_back("down", Kernel(path + ".down", {}, {Ff()}, {Model()}, in_out));
     if (kind_.qkv_bias) {
@@ -211,7 +216,8 @@ class Maker {
       params.emplace_back("up_bias", Vector(path + ".up_bias", {Ff()}));
       params.emplace_back("down_bias", Vector(path + ".down_bias", {Model()}));
     }
-    return b_.Op(kind_.ffn == Kind::kGated ? OpKind::kGatedMlp : OpKind::kMlp, path, {x}, attrs, std::move(params));
+    return b_.Op(kind_.ffn == Kind::kGated ? OpKind::kGatedMlp : OpKind::kMlp, path, {x}, attrs,
+                 std::move(params));
   }
 
   NodeId Moe(const std::string& path, NodeId x) {
@@ -255,7 +261,8 @@ class Maker {
     OpAttrs attrs;
     attrs.mutable_lm_head()->set_softcap(kind_.softcap);
     Param head = Kernel("lm_head", {}, {Model()}, {Vocab()}, false);
-    if (kind_.tied) head.program = Transpose(Source("embed", kind_.dtype, {sizes_.vocab, sizes_.d_model}), {1, 0});
+    if (kind_.tied)
+      head.program = Transpose(Source("embed", kind_.dtype, {sizes_.vocab, sizes_.d_model}), {1, 0});
     Params params = {{"head", std::move(head)}};
     if (kind_.head_bias) params.emplace_back("bias", Vector("lm_head.bias", {Vocab()}));
     return b_.Op(OpKind::kLmHead, "lm_head", {x}, attrs, std::move(params));
@@ -271,17 +278,43 @@ std::vector<Kind> Kinds() {
       {.name = "llama", .qkv_bias = true},
       {.name = "llama_tied_bf16", .dtype = DType::kBF16, .tied = true},
       {.name = "qwen3", .qk_norm = true},
-      {.name = "gemma3", .tied = true, .qk_norm = true, .own_scale = true, .post_norm = true, .norm_offset = 1,
+      {.name = "gemma3",
+       .tied = true,
+       .qk_norm = true,
+       .own_scale = true,
+       .post_norm = true,
+       .norm_offset = 1,
        .softcap = 30},
       {.name = "glm", .qkv_bias = true, .rope = Rope::INTERLEAVED, .partial = true},
       {.name = "ernie", .rope = Rope::INTERLEAVED},
-      {.name = "gpt2", .layer_norm = true, .tied = true, .qkv_bias = true, .in_out = true, .rope = Rope::ABSENT,
-       .ffn = Kind::kMlp, .bundles = true},
-      {.name = "bert", .layer_norm = true, .causal = false, .head_bias = true, .qkv_bias = true, .rope = Rope::ABSENT,
+      {.name = "gpt2",
+       .layer_norm = true,
+       .tied = true,
+       .qkv_bias = true,
+       .in_out = true,
+       .rope = Rope::ABSENT,
+       .ffn = Kind::kMlp,
+       .bundles = true},
+      {.name = "bert",
+       .layer_norm = true,
+       .causal = false,
+       .head_bias = true,
+       .qkv_bias = true,
+       .rope = Rope::ABSENT,
        .ffn = Kind::kMlp},
-      {.name = "encoder", .layer_norm = true, .causal = false, .head = false, .rope = Rope::ABSENT, .ffn = Kind::kMlp},
+      {.name = "encoder",
+       .layer_norm = true,
+       .causal = false,
+       .head = false,
+       .rope = Rope::ABSENT,
+       .ffn = Kind::kMlp},
       {.name = "mixtral", .per_expert = true, .ffn = Kind::kMoe},
-      {.name = "gpt_oss", .qkv_bias = true, .sinks = true, .in_out = true, .ffn = Kind::kMoe, .clamped = true},
+      {.name = "gpt_oss",
+       .qkv_bias = true,
+       .sinks = true,
+       .in_out = true,
+       .ffn = Kind::kMoe,
+       .clamped = true},
       {.name = "deepseek", .rope = Rope::INTERLEAVED, .ffn = Kind::kMoe, .latent = true, .shared = true},
   };
 }

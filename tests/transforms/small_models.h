@@ -1,7 +1,8 @@
 // Small graphs of every kind that transforms meet, at sizes that divide by nothing.
 //
 // Built from the Builder alone, so that a mistake in an importer and one in a transform
-// can't cancel. Sources are named by role and lie as Storage says: "layers.0.attn.q" is [heads*head_dim, d_model].
+// can't cancel. Sources are named by role and lie as Storage says: "layers.0.attn.q" is [heads*head_dim,
+// d_model].
 #ifndef TWINFORGE_TESTS_TRANSFORMS_SMALL_MODELS_H_
 #define TWINFORGE_TESTS_TRANSFORMS_SMALL_MODELS_H_
 
@@ -21,7 +22,7 @@ struct SmallSizes {
   int64_t d_ff = 14;
   int64_t vocab = 23;
   int64_t experts = 6;
-  bool wide = false;   // parameters in f64: what is left of a difference is no rounding of weights
+  bool wide = false;  // parameters in f64: what is left of a difference is no rounding of weights
 };
 
 struct SmallModel {
@@ -29,8 +30,8 @@ struct SmallModel {
   Graph graph;
 };
 
-// Every kind at these sizes: llama with biases, tied; qwen3 (q and k norms); gemma2 (offset norms, a scale of its
-// own, soft caps); glm (partial, interleaved rotary); gpt2 (layer norms, no rotary, bundles, [in, out]);
+// Every kind at these sizes: llama with biases, tied; qwen3 (q and k norms); gemma2 (offset norms, a scale of
+// its own, soft caps); glm (partial, interleaved rotary); gpt2 (layer norms, no rotary, bundles, [in, out]);
 // bert (a head with a bias); mixtral (experts stored apart); gpt_oss (sinks, biases, interleaved bundle);
 // deepseek (latent attention, shared experts).
 std::vector<SmallModel> SmallModels(const SmallSizes& sizes);
