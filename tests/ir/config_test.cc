@@ -22,18 +22,20 @@ std::string Written(const Layout& layout, const Graph& graph, bool tied) {
   return config.ok() ? config->Text(0) : Render(config.status());
 }
 
-// Pads the last axis of each of the attention's head_dim parameters.
-void PadHeads(Rewriter& rewriter, int64_t to) {
-  for (const char* slot : {"q", "k", "v", "o"}) {
+// Pads `axis` of the attention's parameters in `slots` at its end.
+void PadAxis(Rewriter& rewriter, std::initializer_list<const char*> slots, const char* axis, int64_t to) {
+  for (const char* slot : slots) {
     const std::string role = std::string("layers.0.attn.") + slot;
     const Param& param = *rewriter.graph().FindParam(role);
     ParamType type = param.type;
-    const int axis = type.Find("head_dim");
-    WeightPtr program = Pad(param.program, axis, to - type.axes[axis].size);
-    type.axes[axis].size = to;
+    const int at = type.Find(axis);
+    WeightPtr program = Pad(param.program, at, to - type.axes[at].size);
+    type.axes[at].size = to;
     rewriter.SetParam(role, std::move(type), std::move(program));
   }
 }
+
+void PadHeads(Rewriter& rewriter, int64_t to) { PadAxis(rewriter, {"q", "k", "v", "o"}, "head_dim", to); }
 
 void SetAttention(Rewriter& rewriter, int64_t rotary, double theta, double scale) {
   const Node& node = *rewriter.graph().FindNode("layers.0.attn");
@@ -116,17 +118,26 @@ TEST(ConfigTest, WhatOtherKeysImplyHoldsWhileTheyStand) {
   EXPECT_EQ(ConfigFromGraph(layout, graph, Config(true))->Find("head_dim"), nullptr);
   // Six heads of 16: hidden_size / heads would be 10.
   Rewriter rewriter(graph, "1 pad_heads");
-  for (const char* slot : {"q", "o"}) {
-    const std::string role = std::string("layers.0.attn.") + slot;
-    const Param& param = *graph.FindParam(role);
-    ParamType type = param.type;
-    const int axis = type.Find("heads");
-    WeightPtr program = Pad(param.program, axis, 2);
-    type.axes[axis].size = 6;
-    rewriter.SetParam(role, std::move(type), std::move(program));
-  }
+  PadAxis(rewriter, {"q", "o"}, "heads", 6);
   ASSERT_TRUE(Verify(graph).ok()) << Verify(graph);
   EXPECT_EQ(ConfigFromGraph(layout, graph, Config(true))->Find("head_dim")->as_integer(), 16);
+}
+
+TEST(ConfigTest, LongropeFollowsTheHeads) {
+  Graph graph = TinyLlama(true);
+  Rewriter rewriter(graph, "1 pad_heads");
+  OpAttrs attrs = *graph.FindNode("layers.0.attn")->attrs;
+  RopeScaling& scaling = *attrs.mutable_attention()->mutable_rope()->mutable_scaling();
+  scaling.set_kind(RopeScaling::LONGROPE);
+  for (int i = 0; i < 8; ++i) {
+    scaling.add_short_factor(1);
+    scaling.add_long_factor(1);
+  }
+  rewriter.SetAttrs(graph.FindNode("layers.0.attn")->id, attrs);
+  EXPECT_TRUE(ConfigFromGraph(LlamaLayout(), graph, Config(true)).ok());
+  PadAxis(rewriter, {"q", "o"}, "heads", 6);
+  EXPECT_THAT(Written(LlamaLayout(), graph, true),
+              HasSubstr("loaders count longrope's factors by d_model / heads"));
 }
 
 TEST(ConfigTest, PartialRotaryIsAFactor) {
