@@ -211,6 +211,10 @@ std::optional<Dims> OneDimPerAxis(const View& view) {
   return dims;
 }
 
+bool IsView(const WeightPtr& w) {
+  return w->kind() == WeightKind::kTranspose || w->kind() == WeightKind::kReshape;
+}
+
 // ---- permutations within one axis
 
 // A permutation of blocks smaller than this, along an axis longer than that, is left to
@@ -254,11 +258,11 @@ std::optional<IndexMap> PutInOrder(Dims& dims, int64_t extent, int64_t stride) {
   return map;
 }
 
-// Cuts dims that reach from one axis into the next, where they divide there.
-Dims CutAtAxes(const Dims& dims, const std::vector<int64_t>& strides) {
+// Cuts dims at `strides` (descending) that fall within them, where they divide there.
+Dims CutAt(const Dims& dims, absl::Span<const int64_t> strides) {
   Dims cut;
   for (Dim dim : dims) {
-    for (int64_t stride : strides) {  // outermost first
+    for (int64_t stride : strides) {
       const bool within = dim.stride < stride && stride < dim.stride * dim.extent;
       if (!within || stride % dim.stride != 0 || dim.stride * dim.extent % stride != 0) continue;
       cut.push_back({dim.stride * dim.extent / stride, stride});
@@ -269,30 +273,71 @@ Dims CutAtAxes(const Dims& dims, const std::vector<int64_t>& strides) {
   return cut;
 }
 
+// Whether dims that were one by `dims` are adjacent and continue one another in `cut`.
+bool KeepsWhole(const Dims& dims, const Dims& cut) {
+  size_t at = 0;
+  for (const Dim& dim : dims) {
+    for (int64_t covered = cut[at++].extent; covered < dim.extent; covered *= cut[at++].extent) {
+      if (cut[at - 1].stride != cut[at].stride * cut[at].extent) return false;
+    }
+  }
+  return true;
+}
+
 void PutAxesInOrder(View& view) {
   // Below a concat the operands have been looked at already; below a transpose, which
   // stands here only where views do not compose, nothing would be gained.
-  const WeightKind kind = view.base->kind();
-  if (kind == WeightKind::kConcat || kind == WeightKind::kTranspose || kind == WeightKind::kReshape) return;
-  const Shape& shape = view.base->shape();
+  if (view.base->kind() == WeightKind::kConcat || IsView(view.base)) return;
+  const Shape shape = view.base->shape();
   const std::vector<int64_t> strides = Strides(shape);
-  View ordered = view;
-  ordered.dims.clear();
-  Dims cut = CutAtAxes(view.dims, strides);
-  std::vector<std::pair<int64_t, IndexMap>> takes;
+  Dims cut = CutAt(view.dims, strides);
   for (size_t axis = 0; axis < shape.size(); ++axis) {
-    std::optional<IndexMap> map = PutInOrder(cut, shape[axis], strides[axis]);
-    if (map.has_value()) takes.push_back({static_cast<int64_t>(axis), *std::move(map)});
+    Dims ordered = cut;
+    std::optional<IndexMap> map = PutInOrder(ordered, shape[axis], strides[axis]);
+    // What hangs together with the next axis must not be torn from it: the result's axes,
+    // which end wherever they like within one dim, would no longer be movable.
+    if (!map.has_value() || !KeepsWhole(view.dims, ordered)) continue;
+    view.base = SimpleTake(view.base, static_cast<int64_t>(axis), *std::move(map), 0);
+    cut = std::move(ordered);
   }
-  if (takes.empty()) return;
-  for (const Dim& dim : cut) AppendDim(ordered.dims, dim);
-  // A result axis that ends within a part would no longer be movable.
-  if (!DimsOfAxes(ordered).has_value()) return;
-  for (auto& [axis, map] : takes) ordered.base = SimpleTake(ordered.base, axis, std::move(map), 0);
-  view = std::move(ordered);
+  const std::vector<Dim> parts(cut.begin(), cut.end());
+  view.dims.clear();
+  for (const Dim& dim : parts) AppendDim(view.dims, dim);
+}
+
+// ---- views of views
+
+// Where the base is a view itself, makes one view of both, unless a dim of the upper one
+// ends in the middle of one of the lower.
+bool Compose(View& view) {
+  const View below = ViewOf(view.base);
+  std::vector<int64_t> strides(below.dims.size());  // in elements of view.base
+  int64_t stride = 1;
+  for (int64_t i = static_cast<int64_t>(strides.size()) - 1; i >= 0; --i) {
+    strides[i] = stride;
+    stride *= below.dims[i].extent;
+  }
+  const Dims cut = CutAt(view.dims, strides);
+  std::vector<Dim> parts;
+  for (const Dim& part : cut) {
+    for (size_t i = 0; i < strides.size(); ++i) {
+      const bool inside =
+          part.stride % strides[i] == 0 && part.stride * part.extent <= strides[i] * below.dims[i].extent;
+      if (!inside) continue;
+      parts.push_back({part.extent, below.dims[i].stride * (part.stride / strides[i])});
+      break;
+    }
+  }
+  if (parts.size() != cut.size()) return false;
+  view.base = below.base;
+  view.dims.clear();
+  for (const Dim& part : parts) AppendDim(view.dims, part);
+  return true;
 }
 
 WeightPtr Write(View view) {
+  while (IsView(view.base) && Compose(view)) {
+  }
   if (view.dims.size() > 1) PutAxesInOrder(view);
   if (view.dims.size() <= 1) return WriteReshape(view.base, view.shape);
   if (const std::optional<std::vector<int64_t>> order = WholeAxes(view)) return WriteWhole(view, *order);
