@@ -17,6 +17,7 @@
 #include "exporters/output_dir.h"
 #include "exporters/publish.h"
 #include "exporters/stream.h"
+#include "ir/verify.h"
 
 namespace twinforge {
 namespace {
@@ -97,6 +98,7 @@ absl::StatusOr<ExportResult> Export(const Model& model, const ExportPlan& plan, 
   if (!model.has_bytes()) {
     return Error(1612, "", "a model from a config alone has no bytes to write", "name the checkpoint's folder");
   }
+  TWIN_RETURN_IF_ERROR(Verify(model.graph));
   TWIN_RETURN_IF_ERROR(CheckOutside(model.root, out));
   std::vector<std::string> names;
   int64_t bytes = 0;
@@ -104,7 +106,8 @@ absl::StatusOr<ExportResult> Export(const Model& model, const ExportPlan& plan, 
   for (const OutputFile& file : plan.files) bytes += file.bytes;
   TWIN_ASSIGN_OR_RETURN(std::unique_ptr<OutputDir> dir,
                         OutputDir::Open(FilesFor(options, out),
-                                        {out, plan.digest, StampOf(model.root, names), bytes}));
+                                        {out, plan.digest, StampOf(model.root, names), bytes,
+                                         options.seams.direct_bytes}));
   if (dir->published()) return ExportResult{.folder = out, .bytes_reused = bytes};
 
   TWIN_ASSIGN_OR_RETURN(StatCache stats, StatsOf(plan.files, *model.reader));

@@ -65,7 +65,8 @@ struct ExportPlan {
 // Where tests reach in; production leaves it out.
 struct ExportSeams {
   FileSystem* files = nullptr;           // null: the system's
-  int64_t tile_bytes = int64_t{8} << 20; // read, written, hashed and journalled at once
+  int64_t tile_bytes = int64_t{4} << 20; // read, written, hashed and journalled at once
+  int64_t direct_bytes = 1 << 18;        // whole blocks that are worth writing past the page cache
 };
 
 struct ExportOptions {

@@ -52,6 +52,9 @@ int FileSystem::Open(const std::string& path, OpenMode mode) {
     case OpenMode::kAppend:
       flags |= O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW;
       break;
+    case OpenMode::kDirect:
+      flags |= O_WRONLY | O_DIRECT | O_NOFOLLOW;
+      break;
     case OpenMode::kFolder:
       flags |= O_RDONLY | O_DIRECTORY;
       break;

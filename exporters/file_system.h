@@ -25,6 +25,7 @@ class FileSystem {
   enum class OpenMode {
     kCreate,  // reading and writing; made if absent, content kept
     kAppend,  // the same; every Write goes to the end and its offset is ignored
+    kDirect,  // an existing file, writing past the page cache: offset, count and address in whole blocks
     kFolder,  // an existing folder, for Lock and Sync
   };
 

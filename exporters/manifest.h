@@ -42,7 +42,7 @@ struct ManifestSourceFile {
 struct ManifestTensor {
   std::string name;
   std::string file;
-  std::string sha256;              // of its stored bytes
+  std::string xxh3;                // XXH3, 128 bits, of its stored bytes
   WeightPtr program;               // over the source's tensors
   std::vector<std::string> roles;
 };

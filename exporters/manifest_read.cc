@@ -33,8 +33,8 @@ class FirstMistake : public google::protobuf::io::ErrorCollector {
   std::string text;
 };
 
-bool IsHash(absl::string_view text) {
-  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
+bool IsHash(absl::string_view text, size_t digits = 64) {
+  return text.size() == digits && std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
          });
 }
@@ -171,7 +171,7 @@ class Reader {
   absl::Status ReadTensors() {
     std::set<std::string> names;
     for (const ManifestProto::Tensor& row : proto_.tensors()) {
-      if (!IsHash(row.sha256()) || files_.count(row.file()) == 0 || !names.insert(row.name()).second) {
+      if (!IsHash(row.xxh3(), 32) || files_.count(row.file()) == 0 || !names.insert(row.name()).second) {
         return Fail(absl::StrCat("the row of tensor number ", names.size(), " is impossible"));
       }
       absl::StatusOr<WeightPtr> program = ParseWeight(row.program());
@@ -179,7 +179,7 @@ class Reader {
       if (!FileBytes((*program)->dtype(), (*program)->element_count()).has_value()) {
         return Fail(absl::StrCat(row.name(), " does not fill whole bytes"));
       }
-      manifest_.tensors.push_back({row.name(), row.file(), row.sha256(), *std::move(program),
+      manifest_.tensors.push_back({row.name(), row.file(), row.xxh3(), *std::move(program),
                                    {row.roles().begin(), row.roles().end()}});
     }
     std::sort(manifest_.tensors.begin(), manifest_.tensors.end(),

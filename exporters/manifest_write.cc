@@ -91,6 +91,7 @@ class Writer {
     std::map<std::string, std::map<std::string, const SourceTensor*>> by_file;
     for (const SourceTensor& tensor : request_.model.sources) by_file[tensor.file][tensor.name] = &tensor;
     for (const SourceFile& file : request_.model.files) {
+      if (file.header_sha256.empty()) continue;  // no tensors in it
       TWIN_RETURN_IF_ERROR(WriteSourceFile(file, by_file[file.name]));
     }
     for (absl::string_view name : {"config.json", "generation_config.json", "model.safetensors.index.json"}) {
@@ -149,7 +150,7 @@ class Writer {
         auto* row = proto.add_tensors();
         row->set_name(file.tensors[t].name);
         row->set_file(file.name);
-        row->set_sha256(request_.files[f].parts[t]);
+        row->set_xxh3(request_.files[f].parts[t]);
         row->set_program(Text(file.tensors[t].program));
         for (const std::string& role : file.tensors[t].roles) row->add_roles(role);
         TWIN_RETURN_IF_ERROR(Put(proto));

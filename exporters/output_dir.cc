@@ -23,6 +23,9 @@ namespace {
 
 constexpr absl::string_view kJournal = ".journal";
 constexpr int64_t kCopyBytes = 1 << 20;
+constexpr int64_t kWorthWriteback = 1 << 18;
+
+int64_t RoundDown(int64_t value) { return value / OutputDir::kBlock * OutputDir::kBlock; }
 
 bool Exists(const std::string& path) {
   struct stat info;
@@ -76,6 +79,7 @@ OutputDir::OutputDir(FileSystem& files, const Request& request) : files_(files),
 }
 
 OutputDir::~OutputDir() {
+  for (const auto& [name, fd] : direct_) files_.Close(fd);
   for (const auto& [name, fd] : open_) files_.Close(fd);
   if (journal_fd_ >= 0) files_.Close(journal_fd_);
   if (folder_fd_ >= 0) files_.Close(folder_fd_);
@@ -148,6 +152,7 @@ bool OutputDir::Recall(absl::string_view payload) {
     if (words.size() != 5 || !absl::SimpleAtoi(words[1], &file.bytes)) return false;
     file.sha256 = std::string(words[2]);
     if (words[3] != "-") file.parts = absl::StrSplit(words[3], ',');
+    ranges_.erase(std::string(words[4]));  // a finished file needs no ranges
     finished_[std::string(words[4])] = std::move(file);
     return true;
   }
@@ -222,6 +227,12 @@ absl::StatusOr<int> OutputDir::StartFile(const std::string& name, int64_t bytes)
   }
   int64_t allocated = files_.Allocate(fd, bytes);
   if (allocated < 0) return FileError(allocated, path, absl::StrCat("reserving ", bytes, " bytes"));
+  if (bytes < request_.direct || &files_ == &DiscardedFiles()) return fd;
+  int direct = files_.Open(path, FileSystem::OpenMode::kDirect);
+  if (direct >= 0) {  // some file systems have none
+    std::lock_guard<std::mutex> lock(mutex_);
+    direct_[name] = direct;
+  }
   return fd;
 }
 
@@ -236,6 +247,59 @@ absl::Status OutputDir::WriteAt(int fd, absl::string_view name, int64_t offset, 
     count -= written;
   }
   return absl::OkStatus();
+}
+
+// Writes blocks past the page cache as far as that goes, and says how far.
+absl::StatusOr<int64_t> OutputDir::WriteBlocks(int fd, const std::string& name, int64_t offset, const std::byte* data,
+                                               int64_t count) {
+  int64_t done = 0;
+  while (done < count && done % kBlock == 0) {
+    int64_t written = files_.Write(fd, data + done, count - done, offset + done);
+    if (written == -EINTR) continue;
+    if (written == -EINVAL) return done;  // the device wants larger blocks
+    if (written <= 0) return FileError(written == 0 ? -EIO : written, PathOf(name), "writing");
+    done += written;
+  }
+  return done;
+}
+
+absl::Status OutputDir::WriteRange(int fd, const std::string& name, int64_t offset, const std::byte* data,
+                                   int64_t count) {
+  int direct = -1;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = direct_.find(name);
+    if (found != direct_.end()) direct = found->second;
+  }
+  int64_t begin = RoundDown(offset + kBlock - 1);
+  int64_t end = RoundDown(offset + count);
+  bool aligned = reinterpret_cast<uintptr_t>(data + (begin - offset)) % kBlock == 0;
+  if (direct < 0 || !aligned || end - begin < request_.direct) {
+    TWIN_RETURN_IF_ERROR(WriteAt(fd, name, offset, data, count));
+    // A wish only: a failure shows again when the file is synced.
+    if (count >= kWorthWriteback) files_.StartWriteback(fd, offset, count);
+    return absl::OkStatus();
+  }
+  // The blocks that are shared with neighbours go through the cache, where two writers of one block do no harm;
+  // none of them is ever written past it.
+  TWIN_RETURN_IF_ERROR(WriteAt(fd, name, offset, data, begin - offset));
+  TWIN_ASSIGN_OR_RETURN(int64_t done, WriteBlocks(direct, name, begin, data + (begin - offset), end - begin));
+  return WriteAt(fd, name, begin + done, data + (begin + done - offset), offset + count - begin - done);
+}
+
+void OutputDir::CloseFile(int fd, const std::string& name) {
+  int direct = -1;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    open_.erase(name);
+    auto found = direct_.find(name);
+    if (found != direct_.end()) {
+      direct = found->second;
+      direct_.erase(found);
+    }
+  }
+  if (direct >= 0) files_.Close(direct);
+  files_.Close(fd);
 }
 
 bool OutputDir::ReadBack(int fd, int64_t offset, std::byte* data, int64_t count) {
@@ -264,11 +328,7 @@ const uint64_t* OutputDir::FindRange(const std::string& name, int64_t offset, in
 absl::Status OutputDir::FinishFile(int fd, const std::string& name, const FinishedFile& file) {
   int64_t synced = files_.Sync(fd);
   if (synced < 0) return FileError(synced, PathOf(name), "syncing");
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    open_.erase(name);
-  }
-  files_.Close(fd);
+  CloseFile(fd, name);
   return Note(absl::StrCat("file ", file.bytes, " ", file.sha256, " ",
                            file.parts.empty() ? "-" : absl::StrJoin(file.parts, ","), " ", name));
 }

@@ -36,7 +36,7 @@ namespace twinforge {
 struct FinishedFile {
   int64_t bytes = 0;
   std::string sha256;
-  std::vector<std::string> parts;  // sha256 of each tensor, in order
+  std::vector<std::string> parts;  // a hash of each tensor, in order
 };
 
 class OutputDir {
@@ -46,6 +46,7 @@ class OutputDir {
     std::string digest;   // of the plan: another plan never resumes this one's folder
     std::string stamp;    // of the source's files as they are now (one line)
     int64_t bytes = 0;    // that will be written in all, for the check of free space
+    int64_t direct = 1 << 18;  // whole blocks of a range that are worth writing past the page cache
   };
   // Creates or resumes. TF1608 where `out` exists, TF1609 where another run holds the lock.
   static absl::StatusOr<std::unique_ptr<OutputDir>> Open(FileSystem& files, const Request& request);
@@ -60,7 +61,11 @@ class OutputDir {
 
   // Opens `name` at its full length. The descriptor is closed by FinishFile or the destructor.
   absl::StatusOr<int> StartFile(const std::string& name, int64_t bytes);
-  absl::Status WriteAt(int fd, absl::string_view name, int64_t offset, const std::byte* data, int64_t count);
+  // Writes a range. Where `data` lies in memory as the range lies in the file, modulo kBlock, its whole blocks go
+  // to the disk at once and leave the page cache alone: that takes a third of the time of a copy into
+  // the cache, which has no use for a twin, and the sync at the end finds nothing left to do.
+  absl::Status WriteRange(int fd, const std::string& name, int64_t offset, const std::byte* data, int64_t count);
+  static constexpr int64_t kBlock = 4096;
   // Reads what an earlier run wrote; false where it is not all there.
   bool ReadBack(int fd, int64_t offset, std::byte* data, int64_t count);
   // Notes that [offset, offset + count) of `name` is written and has this hash.
@@ -96,6 +101,10 @@ class OutputDir {
   absl::Status CheckRoom();
   absl::Status SyncFolder(const std::string& path);
   absl::Status Note(absl::string_view payload);
+  absl::Status WriteAt(int fd, absl::string_view name, int64_t offset, const std::byte* data, int64_t count);
+  absl::StatusOr<int64_t> WriteBlocks(int fd, const std::string& name, int64_t offset, const std::byte* data,
+                                      int64_t count);
+  void CloseFile(int fd, const std::string& name);
   absl::StatusOr<int> OpenSmall(const std::string& name);
   bool Recall(absl::string_view payload);
 
@@ -108,6 +117,7 @@ class OutputDir {
   std::mutex mutex_;     // guards what follows
   int64_t journal_end_ = 0;
   std::map<std::string, int> open_;
+  std::map<std::string, int> direct_;  // the same files, opened a second time
   std::map<std::string, int64_t> appended_;
   // What the journal said when opened; not changed after.
   std::map<std::string, std::map<std::pair<int64_t, int64_t>, uint64_t>> ranges_;

@@ -100,7 +100,9 @@ absl::StatusOr<ProofReport> Prover::Run() {
 
 void Prover::CheckHeaders() {
   std::map<std::string, const SourceFile*> there;
-  for (const SourceFile& file : source_.files) there[file.name] = &file;
+  for (const SourceFile& file : source_.files) {
+    if (!file.header_sha256.empty()) there[file.name] = &file;
+  }
   for (const ManifestSourceFile& said : manifest_.source_files) {
     auto found = there.find(said.name);
     if (found == there.end()) {

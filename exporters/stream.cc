@@ -61,20 +61,34 @@ struct Worker {
   int64_t peak_scratch = 0;
 };
 
-// Lets the groups of one file through one at a time, in order.
-struct Turnstile {
-  int32_t next = 0;
+// XXH3, 128 bits. Beside SHA-256, which signs each file, tensors get a hash that costs next to nothing: two
+// passes of SHA-256 would make hashing, not the disk, the limit.
+class TensorHash {
+ public:
+  TensorHash() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
+  ~TensorHash() { XXH3_freeState(state_); }
+  TensorHash(const TensorHash&) = delete;
+  TensorHash& operator=(const TensorHash&) = delete;
+
+  void Add(const std::byte* bytes, int64_t count) { XXH3_128bits_update(state_, bytes, count); }
+  std::string Finish() {
+    XXH128_hash_t hash = XXH3_128bits_digest(state_);
+    XXH3_128bits_reset(state_);
+    return absl::StrCat(absl::Hex(hash.high64, absl::kZeroPad16), absl::Hex(hash.low64, absl::kZeroPad16));
+  }
+
+ private:
+  XXH3_state_t* state_;
 };
 
 struct FileState {
   int fd = -1;
   bool started = false;
   int32_t groups = 0;
-  Turnstile tensor_turn;
-  Turnstile file_turn;
   int32_t done = 0;
+  int32_t turn = 0;  // the group that may hash next
   Sha256 file_hash;
-  Sha256 tensor_hash;
+  TensorHash tensor_hash;
   FinishedFile finished;
 };
 
@@ -95,10 +109,8 @@ class Stream {
   absl::Status FillTile(const Group& group, int32_t tensor, int64_t tile, Worker& worker, std::byte* out,
                         int64_t* bytes);
   bool FoundWritten(const Group& group, std::byte* data);
-  absl::Status HashInOrder(const Group& group, const std::byte* data);
+  void HashInOrder(const Group& group, const std::byte* data);
   void HashTensors(const Group& group, const std::byte* data);
-  bool Enter(Turnstile& turnstile, const Group& group);
-  void Leave(Turnstile& turnstile);
   absl::Status Finish(const Group& group);
   void Report(int64_t bytes);
   void Fail(const absl::Status& status);
@@ -110,7 +122,7 @@ class Stream {
   std::vector<FileState> files_;
   std::atomic<size_t> next_{0};
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;  // guards what follows, and every Turnstile
+  std::mutex mutex_;  // guards what follows, and every FileState::turn
   std::condition_variable moved_;
   absl::Status status_;
   Progress done_;
@@ -165,7 +177,7 @@ void Stream::Work() {
 absl::Status Stream::Process(const Group& group, Worker& worker) {
   TWIN_RETURN_IF_ERROR(Start(group));
   TWIN_ASSIGN_OR_RETURN(const std::byte* data, Fill(group, worker));
-  TWIN_RETURN_IF_ERROR(HashInOrder(group, data));
+  HashInOrder(group, data);
   Report(group.bytes);
   return Finish(group);
 }
@@ -197,8 +209,10 @@ absl::StatusOr<const std::byte*> Stream::Fill(const Group& group, Worker& worker
     if (worker.data.capacity() > group.bytes && worker.data.capacity() + group.extra > request_.share) {
       worker.data.Drop();
     }
-    std::byte* room = worker.data.Need(group.bytes);
+    std::byte* room = worker.data.Need(group.bytes + OutputDir::kBlock);
     if (room == nullptr) return Error(1605, file.name, "the system has no memory left", "lower --memory or --threads");
+    // In memory as in the file, modulo a block, so that whole blocks can be written as they are.
+    if (group.offset % 8 == 0) room += group.offset % OutputDir::kBlock;
     if (FoundWritten(group, room)) return room;
     std::byte* at = room;
     for (int32_t t = group.first; t < group.last; ++t) {
@@ -214,7 +228,7 @@ absl::StatusOr<const std::byte*> Stream::Fill(const Group& group, Worker& worker
     data = room;
   }
   FileState& state = files_[group.file];
-  TWIN_RETURN_IF_ERROR(dir_.WriteAt(state.fd, file.name, group.offset, data, group.bytes));
+  TWIN_RETURN_IF_ERROR(dir_.WriteRange(state.fd, file.name, group.offset, data, group.bytes));
   TWIN_RETURN_IF_ERROR(
       dir_.NoteRange(file.name, group.offset, group.bytes, XXH3_64bits(data, group.bytes)));
   return data;
@@ -248,28 +262,19 @@ bool Stream::FoundWritten(const Group& group, std::byte* data) {
   return true;
 }
 
-bool Stream::Enter(Turnstile& turnstile, const Group& group) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  moved_.wait(lock, [&] { return stop_ || turnstile.next == group.place; });
-  return !stop_;
-}
-
-void Stream::Leave(Turnstile& turnstile) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  ++turnstile.next;
-  moved_.notify_all();
-}
-
-// Two turnstiles in a row, so that one worker hashes for the file while the next hashes for its tensor.
-absl::Status Stream::HashInOrder(const Group& group, const std::byte* data) {
+// The groups of a file pass one at a time, in order; others read and write meanwhile.
+void Stream::HashInOrder(const Group& group, const std::byte* data) {
   FileState& state = files_[group.file];
-  if (!Enter(state.tensor_turn, group)) return absl::OkStatus();
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    moved_.wait(lock, [&] { return stop_ || state.turn == group.place; });
+    if (stop_) return;
+  }
   HashTensors(group, data);
-  Leave(state.tensor_turn);
-  if (!Enter(state.file_turn, group)) return absl::OkStatus();
   state.file_hash.Add(data, group.bytes);
-  Leave(state.file_turn);
-  return absl::OkStatus();
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++state.turn;
+  moved_.notify_all();
 }
 
 void Stream::HashTensors(const Group& group, const std::byte* data) {

@@ -2,7 +2,7 @@
 //
 //   worker: next group -> read or recompute -> write -> journal -> hash in order
 //
-// A *group* is a contiguous range of a file, about 8 MiB: some whole small tensors, or a
+// A *group* is a contiguous range of a file, about 4 MiB: some whole small tensors, or a
 // tile of a large one. Workers take groups in file order, so that a group's predecessor
 // is always done or being done, and hashing in order can wait without deadlock. What is
 // written where was fixed before; so bytes do not depend on workers, budget or luck.

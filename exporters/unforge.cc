@@ -144,7 +144,8 @@ absl::StatusOr<ExportResult> Unforge(const StoredTwin& stored, const ExportPlan&
   int64_t bytes = 0;
   for (const OutputFile& file : plan.files) bytes += file.bytes;
   TWIN_ASSIGN_OR_RETURN(std::unique_ptr<OutputDir> dir,
-                        OutputDir::Open(FilesFor(options, out), {out, plan.digest, StampOf(stored.root, list), bytes}));
+                        OutputDir::Open(FilesFor(options, out), {out, plan.digest, StampOf(stored.root, list), bytes,
+                                                                    options.seams.direct_bytes}));
   if (dir->published()) return ExportResult{.folder = out, .bytes_reused = bytes};
   TWIN_ASSIGN_OR_RETURN(StatCache stats, StatsOf(plan.files, *stored.reader));
   StreamRequest request{.files = plan.files, .reader = *stored.reader, .stats = &stats, .workers = plan.workers,

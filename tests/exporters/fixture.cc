@@ -137,7 +137,8 @@ ExportOptions SmallTiles(Target target) {
   options.target = target;
   options.threads = 1;
   options.shard_bytes = 48 << 10;
-  options.seams.tile_bytes = 6 << 10;
+  options.seams.tile_bytes = 9 << 10;
+  options.seams.direct_bytes = 1;  // every whole block, so that this path is tested too
   return options;
 }
 

@@ -26,10 +26,10 @@ const std::byte* Bytes(const char* text) { return reinterpret_cast<const std::by
 void LeaveHalf(const std::string& out) {
   auto dir = MustOpen(RequestFor(out));
   int fd = *dir->StartFile("a b.bin", 10);
-  ASSERT_TRUE(dir->WriteAt(fd, "a b.bin", 2, Bytes("hello"), 5).ok());
+  ASSERT_TRUE(dir->WriteRange(fd, "a b.bin", 2, Bytes("hello"), 5).ok());
   ASSERT_TRUE(dir->NoteRange("a b.bin", 2, 5, 77).ok());
   int other = *dir->StartFile("done", 4);
-  ASSERT_TRUE(dir->WriteAt(other, "done", 0, Bytes("done"), 4).ok());
+  ASSERT_TRUE(dir->WriteRange(other, "done", 0, Bytes("done"), 4).ok());
   ASSERT_TRUE(dir->FinishFile(other, "done", {4, "cafe", {"beef", "f00d"}}).ok());
 }
 
@@ -50,6 +50,31 @@ TEST(OutputDir, ResumesFromItsJournal) {
   ASSERT_TRUE(dir->ReadBack(fd, 2, back, 5));
   EXPECT_EQ(memcmp(back, "hello", 5), 0);
   EXPECT_FALSE(dir->ReadBack(fd, 8, back, 5)) << "beyond the end";
+}
+
+// Ranges of any place and length, through the cache and past it, give the bytes that were asked for.
+TEST(OutputDir, WritesRangesPastTheCacheAndThroughIt) {
+  constexpr int64_t kSize = 100'000;
+  for (int64_t direct : {int64_t{1}, int64_t{3} * 4096, kSize * 2}) {
+    TempFolder temp;
+    OutputDir::Request request = RequestFor(temp / "out");
+    request.direct = direct;
+    auto dir = MustOpen(request);
+    int fd = *dir->StartFile("f", kSize);
+    std::string expected;
+    for (int64_t at = 0, length = 1; at < kSize; at += length, length = (length * 7 + 1001) % 23'000 + 1) {
+      length = std::min(length, kSize - at);
+      std::string piece(length, static_cast<char>('a' + length % 26));
+      auto* memory = static_cast<std::byte*>(aligned_alloc(4096, (length / 4096 + 2) * 4096));
+      std::byte* data = memory + (length % 2 == 0 ? at % 4096 : 0);  // half of them do not lie as the file does
+      memcpy(data, piece.data(), length);
+      ASSERT_TRUE(dir->WriteRange(fd, "f", at, data, length).ok());
+      free(memory);
+      expected += piece;
+    }
+    ASSERT_TRUE(dir->FinishFile(fd, "f", {.bytes = kSize, .sha256 = "x"}).ok());
+    EXPECT_TRUE(ReadFile(dir->partial() + "/f") == expected) << direct;
+  }
 }
 
 TEST(OutputDir, ForgetsWhatAnotherSourceWrote) {

@@ -115,6 +115,17 @@ TEST(PlanExport, DigestDependsOnWhatIsWrittenAndNotOnHow) {
   EXPECT_NE(MustPlan(Twin(Rewriting::kRescale), {}).digest, digest);
 }
 
+TEST(PlanExport, RefusesPartsOfABytes) {
+  Model model = Open(TinyLlama());
+  Rewriter rewriter(model.graph, "1 test");
+  const Param& param = *model.graph.FindParam("layers.0.norm_in");
+  ParamType type = param.type;
+  type.dtype = DType::kF4;
+  type.axes[0].size = type.axes[0].logical = 47;
+  rewriter.SetParam("layers.0.norm_in", type, Cast(Slice(param.program, 0, 0, 47), DType::kF4));
+  EXPECT_EQ(DiagnosticFor(PlanExport(model, {.target = Target::kTwin}).status()).code, 1610);
+}
+
 TEST(PlanExport, SuppressesThePaddedVocabulary) {
   Model model = Open(TinyLlama());
   // As pad_vocab leaves the graph: sizes padded, logical sizes kept.
