@@ -11,7 +11,7 @@ import torch  # noqa: E402
 from tool import ROOT, Tool  # noqa: E402
 
 TINY = ROOT / "samples" / "tiny-llama"
-RECIPE = 'name: "r" step { pad_vocab { multiple: 64 mask: SUPPRESS_TOKENS } } step { cast_weights { to: "f32" } where { path: "layers.*norm.*" } }'
+RECIPE = 'name: "r" require: BOUNDED step { pad_vocab { multiple: 64 mask: SUPPRESS_TOKENS } } step { cast_weights { to: "f32" } where { path: "layers.*norm.*" } }'
 
 
 def split(data):

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 from tool import BINARY, ROOT, Tool  # noqa: E402
 
 MAKER = ROOT / "tests" / "support" / "big_checkpoint.py"
-SECONDS = 25
+SECONDS = 15
 RECIPES = {
     "copies": 'name: "r" step { pad_vocab { multiple: 1000 mask: SUPPRESS_TOKENS } }',
     "transposes": 'name: "r" step { orient_weights { in_out: "o|gate|up|down|lm_head" out_in: "q|k|v" } }',
