@@ -43,8 +43,9 @@ absl::StatusOr<Outcome> Forge(const ForgeFlags& flags) {
                  "`twinforge plan` works on a config alone");
   }
   std::string source_graph = Text(model.graph);
-  TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, TargetOf(flags.recipe), std::move(model)));
-  TWIN_ASSIGN_OR_RETURN(PlannedExport planned, PlanWrite(twin.model, flags.write));
+  TWIN_ASSIGN_OR_RETURN(Prepared * prepared, Prepare(flags.recipe, flags.write, std::move(model)));
+  const Twin& twin = prepared->twin;
+  const PlannedExport& planned = prepared->planned;
   outcome.json = ReportJson(twin);
   AddPlanJson(planned, outcome.json);
   outcome.human = HumanReport(twin) + HumanPlan(planned);

@@ -23,13 +23,12 @@ std::map<std::string, std::set<int64_t>> AxisSizes(const Graph& graph) {
   return sizes;
 }
 
-std::map<std::string, int64_t> BytesByDType(const Graph& graph) {
+// Of what is stored, tied tensors once.
+std::map<std::string, int64_t> BytesByDType(const Model& model) {
   std::map<std::string, int64_t> bytes;
-  std::set<const Weight*> seen;
-  for (const auto& [role, param] : graph.params()) {
-    if (!seen.insert(param.program.get()).second) continue;
-    bytes[std::string(Name(param.type.dtype))] +=
-        FileBytes(param.type.dtype, param.program->element_count()).value_or(param.program->element_count());
+  for (const SourceTensor& tensor : model.sources) {
+    const Weight& source = *tensor.source;
+    bytes[std::string(Name(source.dtype()))] += FileBytes(source.dtype(), source.element_count()).value_or(0);
   }
   return bytes;
 }
@@ -89,7 +88,7 @@ Json DimsJson(const Graph& graph) {
 
 void Describe(const Model& model, Outcome& outcome) {
   const ParameterCounts counts = CountParameters(model.graph);
-  const std::map<std::string, int64_t> dtypes = BytesByDType(model.graph);
+  const std::map<std::string, int64_t> dtypes = BytesByDType(model);
   int64_t bytes = 0;
   for (const auto& [dtype, n] : dtypes) bytes += n;
   std::string& human = outcome.human;

@@ -103,6 +103,7 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (!words.empty()) invocation.verb = words[0];
     return Report(invocation, Complaint(app, error, words));
   }
   if (!invocation.run) {

@@ -11,15 +11,10 @@ absl::StatusOr<Outcome> Plan(const ModelFlags& model_flags, const RecipeFlags& r
                              const WriteFlags& write_flags) {
   Outcome outcome;
   TWIN_ASSIGN_OR_RETURN(Model model, OpenFlags(model_flags));
-  TWIN_ASSIGN_OR_RETURN(Twin made, MakeTwin(recipe_flags.recipe, TargetOf(recipe_flags), std::move(model)));
-  // The process ends with this verb: freeing the programs of 100,000 tensors one by one would cost it a fifth
-  // of its time.
-  Twin& twin = *new Twin(std::move(made));
-  TWIN_ASSIGN_OR_RETURN(PlannedExport plan, PlanWrite(twin.model, write_flags));
-  PlannedExport& planned = *new PlannedExport(std::move(plan));
-  outcome.human = HumanReport(twin) + HumanPlan(planned);
-  outcome.json = ReportJson(twin);
-  AddPlanJson(planned, outcome.json);
+  TWIN_ASSIGN_OR_RETURN(Prepared * prepared, Prepare(recipe_flags, write_flags, std::move(model)));
+  outcome.human = HumanReport(prepared->twin) + HumanPlan(prepared->planned);
+  outcome.json = ReportJson(prepared->twin);
+  AddPlanJson(prepared->planned, outcome.json);
   return outcome;
 }
 

@@ -59,7 +59,8 @@ std::vector<std::string> NotesOf(const Score& score) {
   return notes;
 }
 
-std::string HumanScore(const Score& source, const std::optional<Score>& twin) {
+std::string HumanScore(const Score& source, const std::optional<Score>& twin,
+                       absl::string_view who = "source") {
   const Workload& w = source.workload;
   std::string out = absl::StrCat(
       source.chip, w.shards > 1 ? absl::StrCat(" x ", w.shards) : "", ", ",
@@ -84,7 +85,7 @@ std::string HumanScore(const Score& source, const std::optional<Score>& twin) {
                                    : absl::StrCat(": does not fit, ", s.shortfall),
                         "\n");
   };
-  absl::StrAppend(&out, memory("source", source));
+  absl::StrAppend(&out, memory(who, source));
   if (twin) absl::StrAppend(&out, memory("twin  ", *twin));
   if (twin && twin->ladder.back().seconds == source.ladder.back().seconds) {
     absl::StrAppend(&out,
@@ -128,7 +129,7 @@ absl::StatusOr<Outcome> RunScore(const ScoreFlags& flags) {
   }
   if (!source_score.ok() && !twin_score) return source_score.status();
   Outcome outcome;
-  outcome.json = source_score.ok() ? ScoreJson(*source_score) : ScoreJson(*twin_score);
+  if (source_score.ok()) outcome.json = ScoreJson(*source_score);
   outcome.json["chip"] = flags.recipe.chip;
   outcome.json["workload"] = {{"phase", flags.phase},
                               {"batch", flags.batch},
@@ -140,8 +141,8 @@ absl::StatusOr<Outcome> RunScore(const ScoreFlags& flags) {
     const Diagnostic d = DiagnosticOf(source_score.status()).value_or(Diagnostic());
     outcome.json["source_refused"] = {{"code", absl::StrCat("TF", d.code)},
                                       {"message", d.place + ": " + d.message}};
-    outcome.human = absl::StrCat("source: ", d.place, ": ", d.message, "\ntwin:\n",
-                                 HumanScore(*twin_score, std::nullopt));
+    outcome.human = absl::StrCat("source: ", d.place, ": ", d.message, "\n",
+                                 HumanScore(*twin_score, std::nullopt, "twin"));
     return outcome;
   }
   outcome.human = HumanScore(*source_score, twin_score);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "cli/open.h"
 #include "report/table.h"
 
 namespace twinforge {
@@ -42,19 +43,30 @@ absl::StatusOr<ExportOptions> OptionsOf(const WriteFlags& flags) {
 absl::StatusOr<PlannedExport> PlanWrite(const Model& model, const WriteFlags& flags) {
   PlannedExport planned;
   TWIN_ASSIGN_OR_RETURN(planned.options, OptionsOf(flags));
-  absl::StatusOr<ExportPlan> plan = PlanExport(model, planned.options);
-  if (!plan.ok() && flags.to == "auto") {
-    const Diagnostic d = DiagnosticOf(plan.status()).value_or(Diagnostic());
-    const bool unsayable = d.code == 1601 || d.code == 1602;
-    if (unsayable) {
-      planned.options.target = Target::kTwin;
-      planned.note = absl::StrCat("written in the twin's own layout, since ", d.place, ": ", d.message);
-      plan = PlanExport(model, planned.options);
+  TWIN_ASSIGN_OR_RETURN(planned.plan, PlanExport(model, planned.options));
+  return planned;
+}
+
+absl::StatusOr<Prepared*> Prepare(const RecipeFlags& recipe, const WriteFlags& write, Model model) {
+  auto* prepared = new Prepared();
+  Graph source = model.graph;
+  TwinTarget target = TargetOf(recipe);
+  target.published = write.to != "twin";
+  TWIN_ASSIGN_OR_RETURN(prepared->twin, MakeTwin(recipe.recipe, target, std::move(model)));
+  absl::StatusOr<PlannedExport> planned = PlanWrite(prepared->twin.model, write);
+  if (!planned.ok() && write.to == "auto") {
+    const Diagnostic d = DiagnosticOf(planned.status()).value_or(Diagnostic());
+    if (d.code == 1601 || d.code == 1602) {
+      WriteFlags native = write;
+      native.to = "twin";
+      TWIN_RETURN_IF_ERROR(RemakeNative(std::move(source), prepared->twin));
+      planned = PlanWrite(prepared->twin.model, native);
+      if (planned.ok())
+        planned->note = absl::StrCat("written in the twin's own layout, since ", d.place, ": ", d.message);
     }
   }
-  if (!plan.ok()) return plan.status();
-  planned.plan = *std::move(plan);
-  return planned;
+  TWIN_ASSIGN_OR_RETURN(prepared->planned, std::move(planned));
+  return prepared;
 }
 
 std::string HumanReport(const Twin& twin) {

@@ -31,6 +31,16 @@ struct PlannedExport {
 };
 absl::StatusOr<PlannedExport> PlanWrite(const Model& model, const WriteFlags& flags);
 
+// Applies the recipe and plans the writing. For --to hf a step that the published config can't say is refused
+// at its places; for --to auto the native layout is taken where the published one can't hold what the steps
+// store. What it makes is never freed: the process ends with the verb, and freeing the programs of 100,000
+// tensors one by one would cost it a fifth of its time.
+struct Prepared {
+  Twin twin;
+  PlannedExport planned;
+};
+absl::StatusOr<Prepared*> Prepare(const RecipeFlags& recipe, const WriteFlags& write, Model model);
+
 std::string HumanReport(const Twin& twin);
 // sites, refused, steps, fidelity.
 Json ReportJson(const Twin& twin);

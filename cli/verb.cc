@@ -25,7 +25,7 @@ void SetRun(CLI::App* verb, Invocation& invocation, std::function<absl::StatusOr
 }
 
 void AddModelFlags(CLI::App* verb, ModelFlags& flags) {
-  verb->add_option("MODEL", flags.path, "a checkpoint's folder, one .safetensors file, or a twin's folder");
+  verb->add_option("MODEL", flags.path, "a checkpoint's folder, or one .safetensors file");
   verb->add_option("--config", flags.config, "config.json, where it does not lie beside the tensors");
   verb->add_option("--from-config", flags.from_config,
                    "a config.json alone: counts, plans and scores without a tensor");

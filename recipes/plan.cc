@@ -125,9 +125,43 @@ absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& tran
 
 }  // namespace
 
+namespace {
+
+// A step that is switched off must exist: a misspelt name would switch nothing off and say nothing.
+absl::Status CheckDisabled(const LoadedRecipe& recipe, const RecipeOptions& options) {
+  for (const std::string& word : options.disabled) {
+    std::vector<std::string> known;
+    for (const RecipeStep& step : recipe.steps) {
+      const size_t space = step.name.find(' ');
+      known.push_back(step.name.substr(0, space));
+      known.push_back(step.name.substr(space + 1));
+    }
+    if (std::find(known.begin(), known.end(), word) != known.end()) continue;
+    const std::string nearest = Nearest(word, known);
+    return Error(1111, "--skip-step", absl::StrCat("the recipe ", recipe.name, " has no step \"", word, "\""),
+                 nearest.empty() ? "`twinforge recipe check` lists its steps"
+                                 : absl::StrCat("did you mean \"", nearest, "\"?"));
+  }
+  return absl::OkStatus();
+}
+
+// A step after which the target's config can no longer be said is undone; its places are refused with that
+// reason.
+StepReport Undone(StepReport report, const absl::Status& why) {
+  const Diagnostic d = DiagnosticOf(why).value_or(Diagnostic());
+  for (const std::string& path : report.sites)
+    report.refused.push_back({path, d.message.empty() ? std::string(why.message()) : d.message});
+  report.sites.clear();
+  report.elements_added = 0;
+  return report;
+}
+
+}  // namespace
+
 absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options,
                                        Model& model) {
   TWIN_RETURN_IF_ERROR(CheckRecipe(recipe, options.context));
+  TWIN_RETURN_IF_ERROR(CheckDisabled(recipe, options));
   Graph graph = model.graph;
   RecipeReport out;
   std::map<std::string, StepReport> earlier;
@@ -135,7 +169,14 @@ absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeO
     TWIN_ASSIGN_OR_RETURN(std::unique_ptr<Transform> transform,
                           MakeTransform(*step.parameters, options.context));
     if (IsDisabled(options, step, transform->name())) continue;
+    const Graph before = graph;
     TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, model, graph));
+    if (options.sayable && !report.sites.empty()) {
+      if (const absl::Status said = options.sayable(graph); !said.ok()) {
+        graph = before;
+        report = Undone(std::move(report), said);
+      }
+    }
     TWIN_RETURN_IF_ERROR(CheckShadow(step, report, earlier, transform->name()));
     if (!report.sites.empty()) {
       out.fidelity = std::min(out.fidelity, report.fidelity);

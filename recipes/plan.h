@@ -3,6 +3,7 @@
 #ifndef TWINFORGE_RECIPES_PLAN_H_
 #define TWINFORGE_RECIPES_PLAN_H_
 
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ struct RecipeReport {
 struct RecipeOptions {
   TransformContext context;
   std::set<std::string> disabled;  // transform names or step positions switched off (--skip-step)
+  // Whether the target can still say a graph (null: everything can be said). A step that loses this is
+  // undone, and its places are refused with the status's message.
+  std::function<absl::Status(const Graph&)> sayable;
 };
 
 // Rewrites model.graph. Fails whole (the model is then unchanged) where a step's `where`

@@ -24,16 +24,27 @@ absl::StatusOr<ChipFacts> FactsFor(const TwinTarget& target) {
 
 absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& target, Model model) {
   Twin twin;
-  RecipeOptions options;
   TWIN_ASSIGN_OR_RETURN(twin.recipe, LoadRecipe(recipe));
-  TWIN_ASSIGN_OR_RETURN(options.context.facts, FactsFor(target));
+  TWIN_ASSIGN_OR_RETURN(twin.options.context.facts, FactsFor(target));
   for (const std::string& path : AdapterPaths(twin.recipe)) {
-    TWIN_ASSIGN_OR_RETURN(options.context.adapters[path], LoadAdapter(path, model));
+    TWIN_ASSIGN_OR_RETURN(twin.options.context.adapters[path], LoadAdapter(path, model));
   }
-  options.disabled = target.skip;
+  twin.options.disabled = target.skip;
   twin.model = std::move(model);
+  RecipeOptions options = twin.options;
+  if (target.published) {
+    options.sayable = [&twin](const Graph& graph) {
+      return ConfigFromGraph(twin.model.layouts[0], graph, twin.model.config).status();
+    };
+  }
   TWIN_ASSIGN_OR_RETURN(twin.report, RunRecipe(twin.recipe, options, twin.model));
   return twin;
+}
+
+absl::Status RemakeNative(Graph source, Twin& twin) {
+  twin.model.graph = std::move(source);
+  TWIN_ASSIGN_OR_RETURN(twin.report, RunRecipe(twin.recipe, twin.options, twin.model));
+  return absl::OkStatus();
 }
 
 }  // namespace twinforge

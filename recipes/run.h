@@ -17,16 +17,22 @@ struct TwinTarget {
   int64_t shards = 1;  // tensor-parallel degree
   std::string kernel;  // "" or "paged": the paged attention kernels take head_dim in multiples of 128
   std::set<std::string> skip;
+  bool published =
+      false;  // the twin must be sayable in its family's config.json: steps that are not are refused
 };
 
 struct Twin {
   LoadedRecipe recipe;
+  RecipeOptions options;
   RecipeReport report;
   Model model;  // rewritten
 };
 
 // Loads the recipe (and adapters that it names), checks it whole, applies it to `model`.
 absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& target, Model model);
+
+// The same recipe on `source`, the graph as imported, with nothing refused for the published config's sake.
+absl::Status RemakeNative(Graph source, Twin& twin);
 
 }  // namespace twinforge
 

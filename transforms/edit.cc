@@ -132,12 +132,17 @@ void SetProgram(Rewriter& rewriter, absl::string_view role, WeightPtr program) {
   rewriter.SetParam(std::string(role), param->type, std::move(program));
 }
 
+// No tile, shard count or head count is near this; it keeps products of parameters and sizes within int64.
+constexpr int64_t kMostMultiple = int64_t{1} << 20;
+
 absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, int fact,
                                      const ChipFacts& facts, int64_t fallback) {
   if (number != 0 && fact != CHIP_FACT_UNSET) {
     return Error(1505, field, "both a number and a fact of the chip are given", "keep one of the two");
   }
   if (number < 0) return Error(1505, field, absl::StrCat("is ", number, "; it must be positive"));
+  if (number > kMostMultiple)
+    return Error(1505, field, absl::StrCat("is ", number, "; at most ", kMostMultiple, " makes sense"));
   if (number > 0) return number;
   if (fact == LANES) return facts.lanes;
   if (fact == MXU) return facts.mxu;

@@ -21,6 +21,9 @@
 namespace twinforge {
 namespace {
 
+constexpr int64_t kMostOf = 4096;
+constexpr int64_t kMostStride = int64_t{1} << 20;
+
 // The kernels that multiply activations; tables, heads and routers choose, and are left alone.
 bool IsPruned(const Node& node, absl::string_view slot, const Param& param) {
   if (!param.type.is_kernel() || !IsFloat(param.type.dtype) || slot == "router") return false;
@@ -118,7 +121,10 @@ absl::StatusOr<std::unique_ptr<Transform>> MakeKeepNOfM(const TransformStep& ste
     return Error(1505, "keep_n_of_m.along", absl::StrCat("is \"", params.along(), "\""),
                  "give \"in\" or \"out\"");
   }
-  if (params.stride() < 0) return Error(1505, "keep_n_of_m.stride", "must be positive");
+  if (params.of() > kMostOf) return Error(1505, "keep_n_of_m.of", absl::StrCat("must be at most ", kMostOf));
+  if (params.stride() < 0 || params.stride() > kMostStride) {
+    return Error(1505, "keep_n_of_m.stride", absl::StrCat("must be positive and at most ", kMostStride));
+  }
   return std::make_unique<KeepNOfMTransform>(params.keep(), params.of(), params.along() == "in",
                                              std::max<int64_t>(params.stride(), 1));
 }

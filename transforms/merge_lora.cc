@@ -14,6 +14,7 @@
 // Fidelity. REASSOCIATED, to the model *with* its adapter; the sum is taken in f64 and rounded once.
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "transforms/edit.h"
@@ -32,9 +33,9 @@ class MergeLoraTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     const Sharing sharing(graph);
-    Sites sites = SitesOverParams(graph, [&](const Node&, absl::string_view, const Param& param) {
+    Sites sites = SitesOverParams(graph, [&](const Node& node, absl::string_view, const Param& param) {
       const auto found = adapter_.find(param.role);
-      return found == adapter_.end() ? Verdict::Other() : Judge(sharing, param, found->second);
+      return found == adapter_.end() ? Verdict::Other() : Judge(sharing, node, param, found->second);
     });
     for (const auto& [role, pair] : adapter_) {
       if (graph.FindParam(role) == nullptr)
@@ -76,8 +77,16 @@ class MergeLoraTransform : public Transform {
     return !added.empty() && std::includes(held.begin(), held.end(), added.begin(), added.end());
   }
 
-  static Verdict Judge(const Sharing& sharing, const Param& param, const AdapterPair& pair) {
+  static Verdict Judge(const Sharing& sharing, const Node& node, const Param& param,
+                       const AdapterPair& pair) {
     if (Holds(param.program, pair)) return Verdict::Native();
+    // The adapter was trained against the kernel as published: scaled, permuted or padded since, its sum is
+    // another.
+    if (!node.step.empty() && !absl::EndsWith(node.step, " merge_lora")) {
+      return Verdict::Refused(absl::StrCat("step ", node.step,
+                                           " already rewrote this node, and the adapter fits it as "
+                                           "published: put merge_lora first"));
+    }
     if (!param.type.is_kernel()) return Verdict::Refused("it is no kernel");
     if (param.type.lead > 0)
       return Verdict::Refused("it is a stack of experts, and the adapter has one matrix");
