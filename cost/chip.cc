@@ -73,7 +73,7 @@ MatmulMode BestMode(const Chip& chip, const Rates& rates, DType left,
   return best;
 }
 
-void FillModes(const Chip& chip, ChipFacts& facts) {
+void FillModes(const Chip& chip, ChipFigures& facts) {
   const Rates rates = DenseRates(chip);
   for (const auto& [dtype, rate] : rates) {
     if (!(facts.best_rate < rate)) continue;
@@ -94,8 +94,8 @@ void FillModes(const Chip& chip, ChipFacts& facts) {
   }
 }
 
-ChipFacts Facts(const Chip& chip, absl::string_view text) {
-  ChipFacts facts;
+ChipFigures Facts(const Chip& chip, absl::string_view text) {
+  ChipFigures facts;
   facts.summary = {.id = chip.id(),
                    .name = chip.name(),
                    .aliases = {chip.alias().begin(), chip.alias().end()},
@@ -119,7 +119,7 @@ ChipFacts Facts(const Chip& chip, absl::string_view text) {
 
 struct Loaded {
   std::vector<Chip> files;
-  std::vector<ChipFacts> facts;
+  std::vector<ChipFigures> facts;
 };
 
 // Embedded files are sorted by name, and a file is named after its chip.
@@ -141,11 +141,11 @@ const Loaded& LoadedChips() {
 
 }  // namespace
 
-absl::Span<const ChipFacts> AllChipFacts() { return LoadedChips().facts; }
+absl::Span<const ChipFigures> AllChipFacts() { return LoadedChips().facts; }
 
-absl::StatusOr<const ChipFacts*> FindChipFacts(absl::string_view id) {
+absl::StatusOr<const ChipFigures*> FindChipFacts(absl::string_view id) {
   std::vector<std::string> known;
-  for (const ChipFacts& facts : AllChipFacts()) {
+  for (const ChipFigures& facts : AllChipFacts()) {
     if (facts.summary.id == id) return &facts;
     known.push_back(facts.summary.id);
     for (const std::string& alias : facts.summary.aliases) {
@@ -159,7 +159,7 @@ absl::StatusOr<const ChipFacts*> FindChipFacts(absl::string_view id) {
                                : absl::StrCat("did you mean ", nearest, "?"));
 }
 
-absl::StatusOr<const MatmulMode*> FindMode(const ChipFacts& chip, DType left, DType right) {
+absl::StatusOr<const MatmulMode*> FindMode(const ChipFigures& chip, DType left, DType right) {
   const MatmulMode& mode = chip.modes[static_cast<int>(left)][static_cast<int>(right)];
   if (mode.rate.known()) return &mode;
   return Error(1704, chip.summary.id,
@@ -169,17 +169,17 @@ absl::StatusOr<const MatmulMode*> FindMode(const ChipFacts& chip, DType left, DT
 
 std::vector<ChipSummary> AllChips() {
   std::vector<ChipSummary> all;
-  for (const ChipFacts& facts : AllChipFacts()) all.push_back(facts.summary);
+  for (const ChipFigures& facts : AllChipFacts()) all.push_back(facts.summary);
   return all;
 }
 
 absl::StatusOr<ChipSummary> FindChip(const std::string& id) {
-  TWIN_ASSIGN_OR_RETURN(const ChipFacts* facts, FindChipFacts(id));
+  TWIN_ASSIGN_OR_RETURN(const ChipFigures* facts, FindChipFacts(id));
   return facts->summary;
 }
 
 absl::StatusOr<std::string> ChipText(const std::string& id) {
-  TWIN_ASSIGN_OR_RETURN(const ChipFacts* facts, FindChipFacts(id));
+  TWIN_ASSIGN_OR_RETURN(const ChipFigures* facts, FindChipFacts(id));
   return std::string(facts->text.data(), facts->text.size());
 }
 
@@ -189,6 +189,20 @@ std::vector<std::string> LintChips() {
     for (std::string& finding : LintChip(chip)) findings.push_back(std::move(finding));
   }
   return findings;
+}
+
+absl::Status CheckFigures(const ChipFigures& chip) {
+  const auto need = [&](bool known, absl::string_view what) -> absl::Status {
+    return known ? absl::OkStatus()
+                 : Error(1706, chip.summary.id, absl::StrCat("no source gives its ", what));
+  };
+  const ShapeRule& shape = chip.shape;
+  const bool systolic = shape.edge > 0 && shape.units > 0 && shape.sublanes > 0;
+  const bool tensor_core = shape.tile_m > 0 && shape.tile_n > 0 && shape.tile_k_bits > 0;
+  TWIN_RETURN_IF_ERROR(need(chip.best_rate.known(), "peak"));
+  TWIN_RETURN_IF_ERROR(need(chip.memory_bandwidth.known(), "memory bandwidth"));
+  TWIN_RETURN_IF_ERROR(need(chip.memory_bytes > 0, "memory size"));
+  return need(systolic || tensor_core, "matrix unit's shape");
 }
 
 }  // namespace twinforge

@@ -39,7 +39,7 @@ struct ShapeRule {
   int64_t tile_k_bits = 0;
 };
 
-struct ChipFacts {
+struct ChipFigures {
   ChipSummary summary;
   absl::string_view text;    // the file
   FlopsPerSecond best_rate;  // of all dense modes
@@ -55,14 +55,18 @@ struct ChipFacts {
 };
 
 // All chips, ascending by id. Lives as long as the process.
-absl::Span<const ChipFacts> AllChipFacts();
+absl::Span<const ChipFigures> AllChipFacts();
 
 // By id or alias; TF1701 names the nearest known word.
-absl::StatusOr<const ChipFacts*> FindChipFacts(absl::string_view id);
+absl::StatusOr<const ChipFigures*> FindChipFacts(absl::string_view id);
 
 // The mode for a product of `left` (an activation) and `right` (a kernel, or another activation). TF1704
 // where the chip file knows none.
-absl::StatusOr<const MatmulMode*> FindMode(const ChipFacts& chip, DType left, DType right);
+absl::StatusOr<const MatmulMode*> FindMode(const ChipFigures& chip, DType left, DType right);
+
+// What every bound needs is known: a peak, a bandwidth, a memory size, a shape rule; else TF1706 says which
+// is not.
+absl::Status CheckFigures(const ChipFigures& chip);
 
 // Findings of one chip file, for LintChips() and its tests.
 std::vector<std::string> LintChip(const Chip& chip);

@@ -28,26 +28,12 @@ absl::Status Overflow(absl::string_view place) {
   return Error(1707, place, "counts of this step exceed 64 bits", "is batch or context mistyped?");
 }
 
-absl::Status CheckFacts(const ChipFacts& chip) {
-  const auto need = [&](bool known, absl::string_view what) -> absl::Status {
-    return known ? absl::OkStatus()
-                 : Error(1706, chip.summary.id, absl::StrCat("no source gives its ", what));
-  };
-  const ShapeRule& shape = chip.shape;
-  const bool systolic = shape.edge > 0 && shape.units > 0 && shape.sublanes > 0;
-  const bool tensor_core = shape.tile_m > 0 && shape.tile_n > 0 && shape.tile_k_bits > 0;
-  TWIN_RETURN_IF_ERROR(need(chip.best_rate.known(), "peak"));
-  TWIN_RETURN_IF_ERROR(need(chip.memory_bandwidth.known(), "memory bandwidth"));
-  TWIN_RETURN_IF_ERROR(need(chip.memory_bytes > 0, "memory size"));
-  return need(systolic || tensor_core, "matrix unit's shape");
-}
-
 // Bytes of an array in the chip's memory: a TPU's tiles pad, a GPU's memory is linear.
-Exact MemoryBytes(const ChipFacts& chip, const StoredArray& array) {
+Exact MemoryBytes(const ChipFigures& chip, const StoredArray& array) {
   return chip.is_tpu() ? PaddedBytes(array.dtype, array.shape) : CompactBytes(array.dtype, array.shape);
 }
 
-Exact MemoryBytes(const ChipFacts& chip, const std::vector<StoredArray>& arrays) {
+Exact MemoryBytes(const ChipFigures& chip, const std::vector<StoredArray>& arrays) {
   Exact sum;
   for (const StoredArray& array : arrays) sum += MemoryBytes(chip, array);
   return sum;
@@ -63,13 +49,13 @@ struct Residents {
   Exact parameters;  // of one device
   Exact cache;
   // Everything stays on chip between steps, and nothing need cross the memory bus.
-  bool on_chip(const ChipFacts& chip) const {
+  bool on_chip(const ChipFigures& chip) const {
     const Exact all = parameters + cache;
     return all.ok() && all.value() <= chip.on_chip_bytes;
   }
 };
 
-Residents ResidentsOf(const ChipFacts& chip, const StepCount& step) {
+Residents ResidentsOf(const ChipFigures& chip, const StepCount& step) {
   std::vector<std::vector<Exact>> stored(step.kinds.size());
   std::vector<Exact> cache(step.kinds.size());
   for (size_t kind = 0; kind < step.kinds.size(); ++kind) {
@@ -106,7 +92,7 @@ void NoteMode(const Product& product, const MatmulMode& mode, std::string& modes
   if (modes.find(text) == std::string::npos) absl::StrAppend(&modes, modes.empty() ? "" : ", ", text);
 }
 
-absl::StatusOr<Compute> ComputeOf(const ChipFacts& chip, const NodeCount& node, int64_t shards) {
+absl::StatusOr<Compute> ComputeOf(const ChipFigures& chip, const NodeCount& node, int64_t shards) {
   Compute compute;
   for (const Product& product : node.products) {
     TWIN_ASSIGN_OR_RETURN(const MatmulMode* mode, FindMode(chip, product.left, product.right));
@@ -125,11 +111,11 @@ absl::StatusOr<Compute> ComputeOf(const ChipFacts& chip, const NodeCount& node, 
 }
 
 // Operands and results that are larger than all on-chip memory: what exceeds it must leave and come back.
-Exact Spilled(const ChipFacts& chip, Exact bytes) {
+Exact Spilled(const ChipFigures& chip, Exact bytes) {
   return bytes.ok() && bytes.value() <= chip.on_chip_bytes ? Exact(0) : bytes + Exact(-chip.on_chip_bytes);
 }
 
-Exact Traffic(const ChipFacts& chip, const NodeCount& node, bool resident) {
+Exact Traffic(const ChipFigures& chip, const NodeCount& node, bool resident) {
   Exact bytes = Spilled(chip, node.result_bytes);
   for (const Exact& operand : node.operand_bytes) bytes += Spilled(chip, operand);
   if (resident) return bytes;
@@ -151,7 +137,7 @@ struct Scored {
 // Scores nodes of one step on one chip; nodes of one kind are computed once.
 class Scorer {
  public:
-  Scorer(const ChipFacts& chip, const Graph& graph, const StepCount& step, int64_t shards)
+  Scorer(const ChipFigures& chip, const Graph& graph, const StepCount& step, int64_t shards)
       : chip_(chip),
         graph_(graph),
         step_(step),
@@ -180,7 +166,7 @@ class Scorer {
     return (Flops(2 * share) / chip_.best_rate).value();
   }
 
-  const ChipFacts& chip_;
+  const ChipFigures& chip_;
   const Graph& graph_;
   const StepCount& step_;
   const int64_t shards_;
@@ -314,7 +300,7 @@ void FillLadder(std::vector<Times> times, Score& score) {
 
 // The smallest power of two of shards, above the workload's own, at which the step fits; 0 where none up to
 // 4,096 does.
-int64_t ShardsThatFit(const ChipFacts& chip, const Graph& graph, Workload workload) {
+int64_t ShardsThatFit(const ChipFigures& chip, const Graph& graph, Workload workload) {
   workload.shards = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(workload.shards) + 1));
   for (; workload.shards <= 4096; workload.shards *= 2) {
     const absl::StatusOr<StepCount> step = CountStep(graph, workload);
@@ -326,7 +312,7 @@ int64_t ShardsThatFit(const ChipFacts& chip, const Graph& graph, Workload worklo
   return 0;
 }
 
-void FillMemory(const ChipFacts& chip, const Graph& graph, const Residents& residents, Score& score) {
+void FillMemory(const ChipFigures& chip, const Graph& graph, const Residents& residents, Score& score) {
   score.parameter_bytes = residents.parameters.value();
   score.cache_bytes = residents.cache.value();
   score.memory_bytes = chip.memory_bytes;
@@ -350,8 +336,8 @@ double Tokens(const Workload& workload) {
 
 absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const std::string& chip,
                                  const Workload& workload) {
-  TWIN_ASSIGN_OR_RETURN(const ChipFacts* facts, FindChipFacts(chip));
-  TWIN_RETURN_IF_ERROR(CheckFacts(*facts));
+  TWIN_ASSIGN_OR_RETURN(const ChipFigures* facts, FindChipFacts(chip));
+  TWIN_RETURN_IF_ERROR(CheckFigures(*facts));
   TWIN_ASSIGN_OR_RETURN(const StepCount step, CountStep(graph, workload));
   StepCount source;
   if (useful != nullptr) {

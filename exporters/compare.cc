@@ -89,8 +89,9 @@ class Comparer {
     int64_t width = ElementBytes(w->dtype());
     int64_t at = 0;
     while (std::memcmp(expected + at * width, stored + at * width, width) == 0) ++at;
-    return absl::StrCat("element ", ElementText(w->shape(), first + at), ": ", ValueText(w->dtype(), stored + at * width),
-                        " is stored, ", ValueText(w->dtype(), expected + at * width), " expected");
+    return absl::StrCat("element ", ElementText(w->shape(), first + at), ": ",
+                        ValueText(w->dtype(), stored + at * width), " is stored, ",
+                        ValueText(w->dtype(), expected + at * width), " expected");
   }
 
   void Advance(int64_t bytes) {

@@ -14,15 +14,15 @@ namespace twinforge {
 
 struct Comparison {
   std::string name;
-  WeightPtr expected;                     // read through one reader
-  WeightPtr stored;                       // kSource, through the other; same dtype and shape
+  WeightPtr expected;  // read through one reader
+  WeightPtr stored;    // kSource, through the other; same dtype and shape
 };
 
 struct CompareRequest {
   const std::vector<Comparison>& pairs;
   const TensorReader& expected_reader;
   const TensorReader& stored_reader;
-  const ExportOptions& options;           // memory, threads, tile size
+  const ExportOptions& options;  // memory, threads, tile size
 };
 
 // Per pair "", or the first element that differs: "element [3, 0]: 0.5 is stored, 0.25 expected".

@@ -57,8 +57,8 @@ std::string StampOf(const std::string& root, const std::vector<std::string>& nam
   for (const std::string& name : names) {
     struct stat info = {};
     stat(absl::StrCat(root, "/", name).c_str(), &info);
-    std::string line = absl::StrCat(name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, " ",
-                                    info.st_ino, "\n");
+    std::string line = absl::StrCat(name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",
+                                    info.st_mtim.tv_nsec, " ", info.st_ino, "\n");
     sha.Add(line.data(), static_cast<int64_t>(line.size()));
   }
   return sha.Finish();
@@ -96,7 +96,8 @@ absl::StatusOr<ExportResult> Export(const Model& model, const ExportPlan& plan, 
                                     const ExportOptions& options, const std::string& out,
                                     const std::function<void(const Progress&)>& progress) {
   if (!model.has_bytes()) {
-    return Error(1612, "", "a model from a config alone has no bytes to write", "name the checkpoint's folder");
+    return Error(1612, "", "a model from a config alone has no bytes to write",
+                 "name the checkpoint's folder");
   }
   TWIN_RETURN_IF_ERROR(Verify(model.graph));
   TWIN_RETURN_IF_ERROR(CheckOutside(model.root, out));
@@ -105,14 +106,17 @@ absl::StatusOr<ExportResult> Export(const Model& model, const ExportPlan& plan, 
   for (const SourceFile& file : model.files) names.push_back(file.name);
   for (const OutputFile& file : plan.files) bytes += file.bytes;
   TWIN_ASSIGN_OR_RETURN(std::unique_ptr<OutputDir> dir,
-                        OutputDir::Open(FilesFor(options, out),
-                                        {out, plan.digest, StampOf(model.root, names), bytes,
-                                         options.seams.direct_bytes}));
+                        OutputDir::Open(FilesFor(options, out), {out, plan.digest, StampOf(model.root, names),
+                                                                 bytes, options.seams.direct_bytes}));
   if (dir->published()) return ExportResult{.folder = out, .bytes_reused = bytes};
 
   TWIN_ASSIGN_OR_RETURN(StatCache stats, StatsOf(plan.files, *model.reader));
-  StreamRequest request{.files = plan.files, .reader = *model.reader, .stats = &stats, .workers = plan.workers,
-                        .share = plan.share, .tile_bytes = options.seams.tile_bytes};
+  StreamRequest request{.files = plan.files,
+                        .reader = *model.reader,
+                        .stats = &stats,
+                        .workers = plan.workers,
+                        .share = plan.share,
+                        .tile_bytes = options.seams.tile_bytes};
   TWIN_ASSIGN_OR_RETURN(StreamResult streamed, StreamFiles(request, *dir, progress));
   TWIN_RETURN_IF_ERROR(model.reader->CheckUnchanged());
 
@@ -120,11 +124,14 @@ absl::StatusOr<ExportResult> Export(const Model& model, const ExportPlan& plan, 
   std::string card = ModelCard(model, plan, provenance);
   TWIN_RETURN_IF_ERROR(dir->WriteSmall("README.md", card));
   others.push_back({"README.md", static_cast<int64_t>(card.size()), Sha256Hex(card)});
-  TWIN_RETURN_IF_ERROR(WriteManifest({model, plan, provenance, streamed.files, others},
-                                     [&](absl::string_view text) { return dir->Append(kManifestName, text); }));
+  TWIN_RETURN_IF_ERROR(
+      WriteManifest({model, plan, provenance, streamed.files, others},
+                    [&](absl::string_view text) { return dir->Append(kManifestName, text); }));
   TWIN_RETURN_IF_ERROR(dir->SyncSmall(kManifestName));
   TWIN_RETURN_IF_ERROR(dir->Publish());
-  return ExportResult{.folder = out, .bytes_written = streamed.bytes_written, .bytes_reused = streamed.bytes_reused,
+  return ExportResult{.folder = out,
+                      .bytes_written = streamed.bytes_written,
+                      .bytes_reused = streamed.bytes_reused,
                       .peak_scratch_bytes = streamed.peak_scratch_bytes};
 }
 

@@ -7,9 +7,9 @@
 //     twin.manifest.textproto       recipe, fidelity, hashes, ledger, programs, graph
 //     README.md                     model card; tokenizer files and licence are copied
 //
-// Output is streamed: the writer plans every byte offset from headers alone, reads boxes of whole rows that fit the
-// memory budget, and publishes the folder by one rename. Bytes do not depend on threads,
-// budget or interruption.
+// Output is streamed: the writer plans every byte offset from headers alone, reads boxes of whole rows that
+// fit the memory budget, and publishes the folder by one rename. Bytes do not depend on threads, budget or
+// interruption.
 #ifndef TWINFORGE_EXPORTERS_EXPORTER_H_
 #define TWINFORGE_EXPORTERS_EXPORTER_H_
 
@@ -32,14 +32,14 @@ struct OutputTensor {
   std::string name;
   WeightPtr program;
   std::vector<std::string> roles;
-  int64_t offset = 0;    // of its first byte in the file's data section
-  int64_t bytes = 0;     // as stored (packed)
+  int64_t offset = 0;  // of its first byte in the file's data section
+  int64_t bytes = 0;   // as stored (packed)
 };
 struct OutputFile {
-  std::string name;                  // "model-00001-of-00003.safetensors"
-  std::string header;                // 8 length bytes + JSON, as written
-  std::vector<OutputTensor> tensors; // ascending by offset
-  int64_t bytes = 0;                 // header and data
+  std::string name;                   // "model-00001-of-00003.safetensors"
+  std::string header;                 // 8 length bytes + JSON, as written
+  std::vector<OutputTensor> tensors;  // ascending by offset
+  int64_t bytes = 0;                  // header and data
 };
 struct SmallFile {
   std::string name;
@@ -50,29 +50,30 @@ struct SmallFile {
 struct ExportPlan {
   Target target = Target::kHf;
   std::vector<OutputFile> files;
-  std::vector<SmallFile> small_files;    // config.json, index, generation_config.json
-  std::vector<std::string> companions;   // copied from the model's root
+  std::vector<SmallFile> small_files;   // config.json, index, generation_config.json
+  std::vector<std::string> companions;  // copied from the model's root
   std::vector<LedgerRow> ledger;
-  std::string layout;                    // kHf: the name of the layout that says it
-  int64_t bytes_out = 0;                 // data of all tensors
-  int64_t peak_bytes = 0;                // predicted peak memory of the whole process at this budget
-  int workers = 1;                       // threads that the budget has room for
-  int64_t share = 0;                     // memory of one of them
-  std::vector<std::string> warnings;     // "lm_head is transposed in column panels: 3.9 GiB do not fit the budget"
-  std::string digest;                    // sha256 over what will be written: a resumed run must match it
+  std::string layout;      // kHf: the name of the layout that says it
+  int64_t bytes_out = 0;   // data of all tensors
+  int64_t peak_bytes = 0;  // predicted peak memory of the whole process at this budget
+  int workers = 1;         // threads that the budget has room for
+  int64_t share = 0;       // memory of one of them
+  std::vector<std::string>
+      warnings;        // "lm_head is transposed in column panels: 3.9 GiB do not fit the budget"
+  std::string digest;  // sha256 over what will be written: a resumed run must match it
 };
 
 // Where tests reach in; production leaves it out.
 struct ExportSeams {
-  FileSystem* files = nullptr;           // null: the system's
-  int64_t tile_bytes = int64_t{4} << 20; // read, written, hashed and journalled at once
-  int64_t direct_bytes = 1 << 18;        // whole blocks that are worth writing past the page cache
+  FileSystem* files = nullptr;            // null: the system's
+  int64_t tile_bytes = int64_t{4} << 20;  // read, written, hashed and journalled at once
+  int64_t direct_bytes = 1 << 18;         // whole blocks that are worth writing past the page cache
 };
 
 struct ExportOptions {
   Target target = Target::kHf;
-  int64_t memory = int64_t{2} << 30;     // --memory
-  int threads = 2;                       // --threads
+  int64_t memory = int64_t{2} << 30;  // --memory
+  int threads = 2;                    // --threads
   int64_t shard_bytes = int64_t{5} << 30;
   ExportSeams seams;
 };
@@ -85,8 +86,8 @@ absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& o
 struct Provenance {
   std::string recipe_name;
   std::string recipe_text;
-  std::string fidelity;            // "REASSOCIATED"
-  std::string chip;                // "" where none was named
+  std::string fidelity;  // "REASSOCIATED"
+  std::string chip;      // "" where none was named
   int64_t shards = 1;
   std::vector<std::string> steps;  // one line per step: "1 pad_vocab: 2 sites"
   std::string scores;              // textproto lines or ""
@@ -101,7 +102,7 @@ struct Progress {
 struct ExportResult {
   std::string folder;
   int64_t bytes_written = 0;
-  int64_t bytes_reused = 0;        // found complete in a journal of an earlier, killed run
+  int64_t bytes_reused = 0;  // found complete in a journal of an earlier, killed run
   int64_t peak_scratch_bytes = 0;
 };
 

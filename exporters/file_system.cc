@@ -131,7 +131,8 @@ absl::Status FileError(int64_t error, absl::string_view path, absl::string_view 
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return Error(1605, path, message, "make room and run the same command again: what is written stays valid");
+      return Error(1605, path, message,
+                   "make room and run the same command again: what is written stays valid");
     case EACCES:
     case EPERM:
     case EROFS:

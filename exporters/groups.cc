@@ -52,7 +52,11 @@ class Cutter {
 
  private:
   void Begin(int32_t tensor, int64_t tile) {
-    out_.push_back({.file = file_, .place = place_++, .offset = offset_, .first = tensor, .last = tensor,
+    out_.push_back({.file = file_,
+                    .place = place_++,
+                    .offset = offset_,
+                    .first = tensor,
+                    .last = tensor,
                     .first_tile = tile});
     open_ = true;
   }

@@ -181,7 +181,8 @@ absl::StatusOr<ReadHeader> ParseHeader(absl::string_view text, absl::string_view
   }
   TWIN_RETURN_IF_ERROR(reader.Finish());
   // Stable, so that empty tensors at one offset keep the order of the file.
-  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
+  std::stable_sort(placed.begin(), placed.end(),
+                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
   header.entries.reserve(placed.size());
   for (Placed& p : placed) header.entries.push_back(std::move(p.entry));
   return header;

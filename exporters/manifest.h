@@ -42,8 +42,8 @@ struct ManifestSourceFile {
 struct ManifestTensor {
   std::string name;
   std::string file;
-  std::string xxh3;                // XXH3, 128 bits, of its stored bytes
-  WeightPtr program;               // over the source's tensors
+  std::string xxh3;   // XXH3, 128 bits, of its stored bytes
+  WeightPtr program;  // over the source's tensors
   std::vector<std::string> roles;
 };
 
@@ -57,7 +57,7 @@ struct ManifestFile {
 struct TwinManifest {
   std::string tool_version;
   Target target = Target::kHf;
-  std::string layout;              // kHf: which of the family's
+  std::string layout;  // kHf: which of the family's
   std::string family;
   std::string model_type;
   Provenance provenance;
@@ -66,8 +66,8 @@ struct TwinManifest {
   std::vector<std::string> companions;  // files of the twin that are the source's
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
-  std::vector<LedgerRow> ledger;        // without inverses: Invert() derives them from `tensors`
-  std::string graph;                    // ir text of the twin, programs included
+  std::vector<LedgerRow> ledger;  // without inverses: Invert() derives them from `tensors`
+  std::string graph;              // ir text of the twin, programs included
 
   const ManifestTensor* Find(absl::string_view name) const;
 };

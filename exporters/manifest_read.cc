@@ -95,7 +95,8 @@ class Reader {
 
   absl::Status ReadHead() {
     if (proto_.schema() != "twinforge.manifest.v1") return Fail("it is not of schema twinforge.manifest.v1");
-    if (proto_.target() != "hf" && proto_.target() != "twin") return Fail("its target is neither hf nor twin");
+    if (proto_.target() != "hf" && proto_.target() != "twin")
+      return Fail("its target is neither hf nor twin");
     manifest_.target = proto_.target() == "hf" ? Target::kHf : Target::kTwin;
     manifest_.tool_version = proto_.tool_version();
     manifest_.layout = proto_.layout();
@@ -126,7 +127,8 @@ class Reader {
     for (const ManifestProto::SourceFile& row : proto_.source_files()) {
       ManifestSourceFile file{.name = row.name(), .bytes = row.bytes(), .header_sha256 = row.header_sha256()};
       if (!IsInside(file.name) || !IsHash(file.header_sha256) || file.bytes < 0) {
-        return Fail(absl::StrCat("source file number ", at.size() + 1, " has no possible name, length or hash"));
+        return Fail(
+            absl::StrCat("source file number ", at.size() + 1, " has no possible name, length or hash"));
       }
       for (const auto& entry : row.metadata()) file.metadata.emplace_back(entry.key(), entry.value());
       file.header = row.header();
@@ -139,8 +141,8 @@ class Reader {
       std::optional<DType> dtype = DTypeFromSafetensors(row.dtype());
       Shape shape(row.shape().begin(), row.shape().end());
       std::optional<int64_t> count = CheckedElementCount(shape);
-      if (file == at.end() || !dtype.has_value() || !count.has_value() || !FileBytes(*dtype, *count).has_value() ||
-          !names.insert(row.name()).second) {
+      if (file == at.end() || !dtype.has_value() || !count.has_value() ||
+          !FileBytes(*dtype, *count).has_value() || !names.insert(row.name()).second) {
         return Fail(absl::StrCat("the row of source tensor number ", names.size(), " is impossible"));
       }
       manifest_.source_files[file->second].tensors.push_back(
@@ -179,7 +181,10 @@ class Reader {
       if (!FileBytes((*program)->dtype(), (*program)->element_count()).has_value()) {
         return Fail(absl::StrCat(row.name(), " does not fill whole bytes"));
       }
-      manifest_.tensors.push_back({row.name(), row.file(), row.xxh3(), *std::move(program),
+      manifest_.tensors.push_back({row.name(),
+                                   row.file(),
+                                   row.xxh3(),
+                                   *std::move(program),
                                    {row.roles().begin(), row.roles().end()}});
     }
     std::sort(manifest_.tensors.begin(), manifest_.tensors.end(),
@@ -191,7 +196,8 @@ class Reader {
     for (const ManifestProto::Row& row : proto_.ledger()) {
       LedgerRow said{.source = row.source(), .reason = row.reason()};
       bool known = false;
-      for (Fate fate : {Fate::kMoved, Fate::kRescaled, Fate::kRounded, Fate::kPartial, Fate::kConsumed, Fate::kUnused}) {
+      for (Fate fate :
+           {Fate::kMoved, Fate::kRescaled, Fate::kRounded, Fate::kPartial, Fate::kConsumed, Fate::kUnused}) {
         if (FateName(fate) != row.fate()) continue;
         said.fate = fate;
         known = true;
@@ -213,8 +219,9 @@ class Reader {
 }  // namespace
 
 const ManifestTensor* TwinManifest::Find(absl::string_view name) const {
-  auto at = std::lower_bound(tensors.begin(), tensors.end(), name,
-                             [](const ManifestTensor& tensor, absl::string_view n) { return tensor.name < n; });
+  auto at =
+      std::lower_bound(tensors.begin(), tensors.end(), name,
+                       [](const ManifestTensor& tensor, absl::string_view n) { return tensor.name < n; });
   return at != tensors.end() && at->name == name ? &*at : nullptr;
 }
 

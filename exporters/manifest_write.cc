@@ -109,11 +109,13 @@ class Writer {
     return Put(proto);
   }
 
-  absl::Status WriteSourceFile(const SourceFile& file, const std::map<std::string, const SourceTensor*>& tensors) {
+  absl::Status WriteSourceFile(const SourceFile& file,
+                               const std::map<std::string, const SourceTensor*>& tensors) {
     std::string path = absl::StrCat(request_.model.root, "/", file.name);
     TWIN_ASSIGN_OR_RETURN(std::string bytes, ReadHeaderBytes(path));
     if (Sha256Hex(bytes) != file.header_sha256) {
-      return Error(1205, path, "its header is not the one that was opened", "run again when nothing writes there");
+      return Error(1205, path, "its header is not the one that was opened",
+                   "run again when nothing writes there");
     }
     TWIN_ASSIGN_OR_RETURN(ReadHeader header, ParseHeader(absl::string_view(bytes).substr(8), path));
     ManifestProto proto;
@@ -184,7 +186,8 @@ class Writer {
   }
 
   absl::Status WriteGraphs() {
-    TWIN_RETURN_IF_ERROR(PutLines(Text(request_.model.graph), [](ManifestProto& p) { return p.add_graph(); }));
+    TWIN_RETURN_IF_ERROR(
+        PutLines(Text(request_.model.graph), [](ManifestProto& p) { return p.add_graph(); }));
     return PutLines(request_.provenance.source_graph, [](ManifestProto& p) { return p.add_source_graph(); });
   }
 

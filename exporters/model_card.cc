@@ -24,7 +24,8 @@ std::string KeptFrontMatter(const std::string& root) {
       if (!absl::StartsWith(lines[i], key)) continue;
       absl::StrAppend(&kept, lines[i], "\n");
       // A list under the key belongs to it.
-      while (i + 1 < lines.size() && (absl::StartsWith(lines[i + 1], "- ") || absl::StartsWith(lines[i + 1], "  "))) {
+      while (i + 1 < lines.size() &&
+             (absl::StartsWith(lines[i + 1], "- ") || absl::StartsWith(lines[i + 1], "  "))) {
         absl::StrAppend(&kept, lines[++i], "\n");
       }
       break;
@@ -35,7 +36,8 @@ std::string KeptFrontMatter(const std::string& root) {
 
 absl::string_view FidelitySentence(absl::string_view fidelity) {
   if (fidelity == "MOVED") return "Values only moved: every weight is bit-equal to the source's.";
-  if (fidelity == "REASSOCIATED") return "Equal in real arithmetic; weights may be rescaled or sums reordered.";
+  if (fidelity == "REASSOCIATED")
+    return "Equal in real arithmetic; weights may be rescaled or sums reordered.";
   if (fidelity == "BOUNDED") return "Weights were rounded within a stated bound.";
   return "Elements were dropped: this twin needs tuning before use.";
 }
@@ -44,14 +46,15 @@ absl::string_view FidelitySentence(absl::string_view fidelity) {
 
 std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenance& provenance) {
   std::string kept = KeptFrontMatter(model.root);
-  std::string text = absl::StrCat("---\n", kept, "library_name: ",
-                                  plan.target == Target::kHf ? "transformers" : "twinforge",
-                                  "\ntags:\n- twinforge\n---\n\n");
+  std::string text =
+      absl::StrCat("---\n", kept, "library_name: ", plan.target == Target::kHf ? "transformers" : "twinforge",
+                   "\ntags:\n- twinforge\n---\n\n");
   absl::StrAppend(&text, "# A TPU twin (", model.model_type, ")\n\n");
   absl::StrAppend(&text, "Made from its source checkpoint by the recipe `", provenance.recipe_name, "`",
                   provenance.chip.empty() ? "" : absl::StrCat(" for ", provenance.chip),
                   provenance.shards > 1 ? absl::StrCat(", ", provenance.shards, " shards") : "", ".\n\n");
-  absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance.fidelity), "\n\n");
+  absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance.fidelity),
+                  "\n\n");
   absl::StrAppend(&text, "| | |\n| --- | --- |\n");
   absl::StrAppend(&text, "| format | ",
                   plan.target == Target::kHf ? "the source's own; loads where the source loads"
@@ -67,9 +70,11 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
     for (const std::string& step : provenance.steps) absl::StrAppend(&text, "- ", step, "\n");
     text += "\n";
   }
-  absl::StrAppend(&text, "`twinforge prove SOURCE TWIN` checks it byte for byte beside its source; `twinforge unforge "
-                         "TWIN --out DIR` writes the source's layout back. `twin.manifest.textproto` says how every "
-                         "tensor was made.\n");
+  absl::StrAppend(
+      &text,
+      "`twinforge prove SOURCE TWIN` checks it byte for byte beside its source; `twinforge unforge "
+      "TWIN --out DIR` writes the source's layout back. `twin.manifest.textproto` says how every "
+      "tensor was made.\n");
   return text;
 }
 

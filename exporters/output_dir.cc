@@ -250,8 +250,8 @@ absl::Status OutputDir::WriteAt(int fd, absl::string_view name, int64_t offset, 
 }
 
 // Writes blocks past the page cache as far as that goes, and says how far.
-absl::StatusOr<int64_t> OutputDir::WriteBlocks(int fd, const std::string& name, int64_t offset, const std::byte* data,
-                                               int64_t count) {
+absl::StatusOr<int64_t> OutputDir::WriteBlocks(int fd, const std::string& name, int64_t offset,
+                                               const std::byte* data, int64_t count) {
   int64_t done = 0;
   while (done < count && done % kBlock == 0) {
     int64_t written = files_.Write(fd, data + done, count - done, offset + done);
@@ -280,8 +280,8 @@ absl::Status OutputDir::WriteRange(int fd, const std::string& name, int64_t offs
     if (count >= kWorthWriteback) files_.StartWriteback(fd, offset, count);
     return absl::OkStatus();
   }
-  // The blocks that are shared with neighbours go through the cache, where two writers of one block do no harm;
-  // none of them is ever written past it.
+  // The blocks that are shared with neighbours go through the cache, where two writers of one block do no
+  // harm; none of them is ever written past it.
   TWIN_RETURN_IF_ERROR(WriteAt(fd, name, offset, data, begin - offset));
   TWIN_ASSIGN_OR_RETURN(int64_t done, WriteBlocks(direct, name, begin, data + (begin - offset), end - begin));
   return WriteAt(fd, name, begin + done, data + (begin + done - offset), offset + count - begin - done);

@@ -42,10 +42,10 @@ struct FinishedFile {
 class OutputDir {
  public:
   struct Request {
-    std::string out;      // the final name; must not exist
-    std::string digest;   // of the plan: another plan never resumes this one's folder
-    std::string stamp;    // of the source's files as they are now (one line)
-    int64_t bytes = 0;    // that will be written in all, for the check of free space
+    std::string out;           // the final name; must not exist
+    std::string digest;        // of the plan: another plan never resumes this one's folder
+    std::string stamp;         // of the source's files as they are now (one line)
+    int64_t bytes = 0;         // that will be written in all, for the check of free space
     int64_t direct = 1 << 18;  // whole blocks of a range that are worth writing past the page cache
   };
   // Creates or resumes. TF1608 where `out` exists, TF1609 where another run holds the lock.
@@ -61,10 +61,11 @@ class OutputDir {
 
   // Opens `name` at its full length. The descriptor is closed by FinishFile or the destructor.
   absl::StatusOr<int> StartFile(const std::string& name, int64_t bytes);
-  // Writes a range. Where `data` lies in memory as the range lies in the file, modulo kBlock, its whole blocks go
-  // to the disk at once and leave the page cache alone: that takes a third of the time of a copy into
-  // the cache, which has no use for a twin, and the sync at the end finds nothing left to do.
-  absl::Status WriteRange(int fd, const std::string& name, int64_t offset, const std::byte* data, int64_t count);
+  // Writes a range. Where `data` lies in memory as the range lies in the file, modulo kBlock, its whole
+  // blocks go to the disk at once and leave the page cache alone: that takes a third of the time of a copy
+  // into the cache, which has no use for a twin, and the sync at the end finds nothing left to do.
+  absl::Status WriteRange(int fd, const std::string& name, int64_t offset, const std::byte* data,
+                          int64_t count);
   static constexpr int64_t kBlock = 4096;
   // Reads what an earlier run wrote; false where it is not all there.
   bool ReadBack(int fd, int64_t offset, std::byte* data, int64_t count);
@@ -112,9 +113,9 @@ class OutputDir {
   Request request_;
   std::string partial_;
   bool published_ = false;
-  int folder_fd_ = -1;   // holds the lock
+  int folder_fd_ = -1;  // holds the lock
   int journal_fd_ = -1;
-  std::mutex mutex_;     // guards what follows
+  std::mutex mutex_;  // guards what follows
   int64_t journal_end_ = 0;
   std::map<std::string, int> open_;
   std::map<std::string, int> direct_;  // the same files, opened a second time

@@ -24,7 +24,7 @@ struct PlannedTensor {
 // What one target says of the model, before it is cut into files.
 struct Content {
   std::vector<PlannedTensor> tensors;
-  JsonValue config;              // null: none is written
+  JsonValue config;  // null: none is written
   std::string layout;
   std::vector<std::string> warnings;
 };
@@ -49,7 +49,8 @@ absl::StatusOr<Content> ContentOfLayout(const Model& model, const Layout& layout
 
 // The family's first layout that can say the graph; where none can, the reason of the source's own.
 absl::StatusOr<Content> HfContent(const Model& model) {
-  if (model.layouts.empty()) return Error(1601, model.family, "this model has no layout on disk to be written in");
+  if (model.layouts.empty())
+    return Error(1601, model.family, "this model has no layout on disk to be written in");
   absl::Status first;
   for (const Layout& layout : model.layouts) {
     absl::StatusOr<Content> content = ContentOfLayout(model, layout);
@@ -70,10 +71,10 @@ absl::StatusOr<Content> TwinContent(const Model& model) {
     content.config = *std::move(config);
   } else {
     std::optional<Diagnostic> why = DiagnosticOf(config.status());
-    content.warnings.push_back(absl::StrCat(
-        "config.json is not written, since its keys can't say this twin (",
-        why.has_value() ? why->message : std::string(config.status().message()),
-        "); the graph in the manifest does"));
+    content.warnings.push_back(
+        absl::StrCat("config.json is not written, since its keys can't say this twin (",
+                     why.has_value() ? why->message : std::string(config.status().message()),
+                     "); the graph in the manifest does"));
   }
   return content;
 }
@@ -115,8 +116,8 @@ OutputFile MakeFile(std::string name, std::vector<PlannedTensor> tensors, const 
   std::vector<HeaderEntry> entries;
   int64_t offset = 0;
   for (auto& [entry, tensor] : order) {
-    file.tensors.push_back({std::move(tensor.name), std::move(tensor.program), std::move(tensor.roles), offset,
-                            entry.bytes});
+    file.tensors.push_back(
+        {std::move(tensor.name), std::move(tensor.program), std::move(tensor.roles), offset, entry.bytes});
     offset += entry.bytes;
     entries.push_back(std::move(entry));
   }
@@ -215,10 +216,11 @@ absl::Status CheckLedger(const Model& model, ExportPlan& plan) {
     if (lost++ == 0) first = &row;
   }
   if (lost == 0) return absl::OkStatus();
-  return Error(1603, first->source,
-               absl::StrCat(first->fate == Fate::kUnused ? "nothing in the twin holds it" : first->reason,
-                            lost > 1 ? absl::StrCat("; so it is with ", lost - 1, " more") : ""),
-               "no step of the recipe drops these by name: this is a fault of a step or of the family's description");
+  return Error(
+      1603, first->source,
+      absl::StrCat(first->fate == Fate::kUnused ? "nothing in the twin holds it" : first->reason,
+                   lost > 1 ? absl::StrCat("; so it is with ", lost - 1, " more") : ""),
+      "no step of the recipe drops these by name: this is a fault of a step or of the family's description");
 }
 
 }  // namespace

@@ -39,10 +39,11 @@ void WarnOfPanels(const ExportOptions& options, ExportPlan& plan) {
     }
   }
   if (first == nullptr) return;
-  plan.warnings.push_back(absl::StrCat(
-      first->name, " is transposed in ", panels, " column panels: ", SizeText(2 * first->bytes), " do not fit ",
-      SizeText(plan.share), " a worker", tensors > 1 ? absl::StrCat("; so are ", tensors - 1, " more") : "",
-      "; a larger --memory or fewer --threads reads faster"));
+  plan.warnings.push_back(absl::StrCat(first->name, " is transposed in ", panels,
+                                       " column panels: ", SizeText(2 * first->bytes), " do not fit ",
+                                       SizeText(plan.share), " a worker",
+                                       tensors > 1 ? absl::StrCat("; so are ", tensors - 1, " more") : "",
+                                       "; a larger --memory or fewer --threads reads faster"));
 }
 
 // The least budget that works, with one thread, to a quarter.
@@ -78,8 +79,9 @@ absl::Status PlanMemory(int64_t source_tensors, const ExportOptions& options, Ex
     WarnOfPanels(options, plan);
     return absl::OkStatus();
   }
-  return Error(1604, hardest, absl::StrCat("a memory budget of ", SizeText(options.memory), " is too small"),
-               absl::StrCat("--memory ", LeastMebibytes(plan, options, fixed), "MiB is the least that works"));
+  return Error(
+      1604, hardest, absl::StrCat("a memory budget of ", SizeText(options.memory), " is too small"),
+      absl::StrCat("--memory ", LeastMebibytes(plan, options, fixed), "MiB is the least that works"));
 }
 
 std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sources) {
@@ -90,7 +92,8 @@ std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sour
     sha.Add(text.data(), static_cast<int64_t>(text.size()));
   };
   add(absl::StrCat("twinforge plan 1 ", plan.target == Target::kHf ? "hf" : "twin"));
-  for (const SourceFile& file : sources) add(absl::StrCat(file.name, " ", file.bytes, " ", file.header_sha256));
+  for (const SourceFile& file : sources)
+    add(absl::StrCat(file.name, " ", file.bytes, " ", file.header_sha256));
   for (const OutputFile& file : plan.files) {
     add(file.name);
     add(file.header);

@@ -31,8 +31,8 @@ std::string Sentence(const absl::Status& status) {
 
 class Prover {
  public:
-  Prover(const Model& source, const TwinManifest& manifest, const StoredTwin& stored, const ExportOptions& options,
-         const std::function<void(const Progress&)>& progress)
+  Prover(const Model& source, const TwinManifest& manifest, const StoredTwin& stored,
+         const ExportOptions& options, const std::function<void(const Progress&)>& progress)
       : source_(source), manifest_(manifest), stored_(stored), options_(options), progress_(progress) {}
 
   absl::StatusOr<ProofReport> Run();
@@ -58,8 +58,8 @@ class Prover {
   void CheckLedger();
   absl::Status CheckForward();
   absl::Status CheckInverse();
-  absl::Status ComparePairs(absl::string_view check, const std::vector<Comparison>& pairs, const TensorReader& expected,
-                            const TensorReader& stored, int64_t* equal);
+  absl::Status ComparePairs(absl::string_view check, const std::vector<Comparison>& pairs,
+                            const TensorReader& expected, const TensorReader& stored, int64_t* equal);
   const Layout* FindLayout() const;
   void Advance(int64_t bytes);
   void Conclude();
@@ -140,18 +140,21 @@ absl::Status Prover::CheckFiles() {
       continue;
     }
     if ((*file)->size() != said.bytes) {
-      Refuted("files", said.name, absl::StrCat("it has ", (*file)->size(), " bytes, the manifest says ", said.bytes));
+      Refuted("files", said.name,
+              absl::StrCat("it has ", (*file)->size(), " bytes, the manifest says ", said.bytes));
       continue;
     }
     TWIN_ASSIGN_OR_RETURN(std::string sha256, HashFile(**file));
     if (sha256 == said.sha256) {
       Proven("files", said.name);
     } else {
-      Refuted("files", said.name, absl::StrCat("its sha256 is ", sha256, ", the manifest says ", said.sha256));
+      Refuted("files", said.name,
+              absl::StrCat("its sha256 is ", sha256, ", the manifest says ", said.sha256));
     }
   }
   for (const SourceTensor& tensor : stored_.tensors) {
-    if (listed.insert(tensor.file).second) Refuted("files", tensor.file, "the manifest does not list this file");
+    if (listed.insert(tensor.file).second)
+      Refuted("files", tensor.file, "the manifest does not list this file");
   }
   return absl::OkStatus();
 }
@@ -163,7 +166,8 @@ void Prover::CheckStructure() {
   if (!graph.ok()) return Refuted("structure", "graph", Sentence(graph.status()));
   absl::Status verified = Verify(*graph);
   if (!verified.ok()) return Refuted("structure", "graph", Sentence(verified));
-  Proven("structure", "graph", absl::StrCat(graph->nodes().size(), " nodes, ", graph->params().size(), " parameters"));
+  Proven("structure", "graph",
+         absl::StrCat(graph->nodes().size(), " nodes, ", graph->params().size(), " parameters"));
   CheckPrograms(*graph);
   CheckConfig(*graph);
 }
@@ -179,7 +183,8 @@ absl::StatusOr<std::vector<NamedProgram>> Prover::ProgramsOfGraph(const Graph& g
   std::vector<NamedProgram> programs;
   if (manifest_.target == Target::kHf) {
     const Layout* layout = FindLayout();
-    if (layout == nullptr) return absl::NotFoundError("the source's family has no layout of the name in the manifest");
+    if (layout == nullptr)
+      return absl::NotFoundError("the source's family has no layout of the name in the manifest");
     return FilesFromGraph(*layout, graph);
   }
   for (const TwinTensor& tensor : TwinTensors(graph)) programs.push_back({tensor.name, tensor.program});
@@ -197,8 +202,9 @@ void Prover::CheckPrograms(const Graph& graph) {
     if (tensor == nullptr) {
       Refuted("structure", program.name, "the graph needs this tensor, the manifest has none of that name");
     } else if (tensor->program != program.program) {
-      Refuted("structure", program.name, absl::StrCat("the graph gives ", Text(program.program), ", the manifest ",
-                                                      Text(tensor->program)));
+      Refuted(
+          "structure", program.name,
+          absl::StrCat("the graph gives ", Text(program.program), ", the manifest ", Text(tensor->program)));
     }
   }
   for (const ManifestTensor& tensor : manifest_.tensors) {
@@ -206,7 +212,8 @@ void Prover::CheckPrograms(const Graph& graph) {
     for (const std::string& name : SourcesOf(tensor.program)) {
       // Adapters are files of their own, beside the source.
       if (source_nodes_.count(name) == 0 && name.rfind("adapter/", 0) != 0) {
-        Refuted("structure", tensor.name, absl::StrCat("it reads ", name, ", which the source does not have"));
+        Refuted("structure", tensor.name,
+                absl::StrCat("it reads ", name, ", which the source does not have"));
       }
     }
   }
@@ -250,8 +257,9 @@ void Prover::CheckLedger() {
       Refuted("structure", row.source, absl::StrCat("the twin does not hold it: ", row.reason));
       ++wrong;
     } else if (found == said.end() || found->second != row.fate) {
-      Refuted("structure", row.source, absl::StrCat("the ledger calls it ", found == said.end() ? "nothing" : FateName(found->second),
-                                                    ", it is ", FateName(row.fate)));
+      Refuted("structure", row.source,
+              absl::StrCat("the ledger calls it ", found == said.end() ? "nothing" : FateName(found->second),
+                           ", it is ", FateName(row.fate)));
       ++wrong;
     }
   }
@@ -263,7 +271,8 @@ void Prover::CheckLedger() {
 absl::Status Prover::ComparePairs(absl::string_view check, const std::vector<Comparison>& pairs,
                                   const TensorReader& expected, const TensorReader& stored, int64_t* equal) {
   CompareRequest request{pairs, expected, stored, options_};
-  TWIN_ASSIGN_OR_RETURN(std::vector<std::string> found, Compare(request, [this](int64_t bytes) { Advance(bytes); }));
+  TWIN_ASSIGN_OR_RETURN(std::vector<std::string> found,
+                        Compare(request, [this](int64_t bytes) { Advance(bytes); }));
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (found[i].empty()) {
       ++*equal;
@@ -307,7 +316,8 @@ void Prover::Advance(int64_t bytes) {
 void Prover::Conclude() {
   for (const ProofRow& row : report_.rows) {
     if (row.verdict == Verdict::kRefuted) report_.verdict = Verdict::kRefuted;
-    if (row.verdict == Verdict::kIncomplete && report_.verdict == Verdict::kProven) report_.verdict = Verdict::kIncomplete;
+    if (row.verdict == Verdict::kIncomplete && report_.verdict == Verdict::kProven)
+      report_.verdict = Verdict::kIncomplete;
   }
   auto rank = [](const ProofRow& row) {
     return row.verdict == Verdict::kRefuted ? 0 : row.verdict == Verdict::kIncomplete ? 1 : 2;
@@ -331,7 +341,8 @@ absl::string_view VerdictName(Verdict verdict) {
 }
 
 absl::StatusOr<ProofReport> Prove(const Model& source, const TwinManifest& manifest, const StoredTwin& stored,
-                                  const ExportOptions& options, const std::function<void(const Progress&)>& progress) {
+                                  const ExportOptions& options,
+                                  const std::function<void(const Progress&)>& progress) {
   return Prover(source, manifest, stored, options, progress).Run();
 }
 

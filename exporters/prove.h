@@ -7,8 +7,9 @@
 //   forward    every tensor of the twin, computed anew from the source, equals what is stored
 //   inverse    every source tensor that only moved, computed from the twin, equals the source, bit for bit
 //
-// Full size, streamed, in the memory that ExportOptions gives. What is not proven here: that the graph computes the
-// same function as the source's (that is the algebra's proof), and anything about a chip's rounding.
+// Full size, streamed, in the memory that ExportOptions gives. What is not proven here: that the graph
+// computes the same function as the source's (that is the algebra's proof), and anything about a chip's
+// rounding.
 #ifndef TWINFORGE_EXPORTERS_PROVE_H_
 #define TWINFORGE_EXPORTERS_PROVE_H_
 
@@ -35,15 +36,15 @@ struct ProofRow {
   std::string check;    // "headers", "files", "structure", "forward", "inverse"
   std::string subject;  // file, tensor or role
   Verdict verdict = Verdict::kProven;
-  std::string detail;   // of a failure: the element and both values; else "" or what was looked at
+  std::string detail;  // of a failure: the element and both values; else "" or what was looked at
 };
 
 struct ProofReport {
   Verdict verdict = Verdict::kProven;
-  std::vector<ProofRow> rows;        // failures and what is incomplete first; then one row per thing checked
+  std::vector<ProofRow> rows;  // failures and what is incomplete first; then one row per thing checked
   int64_t bytes_checked = 0;
   int64_t tensors_forward = 0;
-  int64_t tensors_inverse = 0;       // MOVED, turned back and compared bit for bit
+  int64_t tensors_inverse = 0;  // MOVED, turned back and compared bit for bit
 };
 
 // `source` is the model as imported, no recipe applied. Statuses are for what keeps us from

@@ -95,8 +95,11 @@ struct FileState {
 class Stream {
  public:
   Stream(const StreamRequest& request, OutputDir& dir, const std::function<void(const Progress&)>& progress)
-      : request_(request), dir_(dir), progress_(progress),
-        cut_(CutFiles(request.files, request.share, request.tile_bytes)), files_(request.files.size()) {}
+      : request_(request),
+        dir_(dir),
+        progress_(progress),
+        cut_(CutFiles(request.files, request.share, request.tile_bytes)),
+        files_(request.files.size()) {}
 
   absl::StatusOr<StreamResult> Run();
 
@@ -210,7 +213,8 @@ absl::StatusOr<const std::byte*> Stream::Fill(const Group& group, Worker& worker
       worker.data.Drop();
     }
     std::byte* room = worker.data.Need(group.bytes + OutputDir::kBlock);
-    if (room == nullptr) return Error(1605, file.name, "the system has no memory left", "lower --memory or --threads");
+    if (room == nullptr)
+      return Error(1605, file.name, "the system has no memory left", "lower --memory or --threads");
     // In memory as in the file, modulo a block, so that whole blocks can be written as they are.
     if (group.offset % 8 == 0) room += group.offset % OutputDir::kBlock;
     if (FoundWritten(group, room)) return room;
@@ -229,8 +233,7 @@ absl::StatusOr<const std::byte*> Stream::Fill(const Group& group, Worker& worker
   }
   FileState& state = files_[group.file];
   TWIN_RETURN_IF_ERROR(dir_.WriteRange(state.fd, file.name, group.offset, data, group.bytes));
-  TWIN_RETURN_IF_ERROR(
-      dir_.NoteRange(file.name, group.offset, group.bytes, XXH3_64bits(data, group.bytes)));
+  TWIN_RETURN_IF_ERROR(dir_.NoteRange(file.name, group.offset, group.bytes, XXH3_64bits(data, group.bytes)));
   return data;
 }
 
@@ -244,7 +247,8 @@ absl::Status Stream::FillTile(const Group& group, int32_t index, int64_t tile, W
   *bytes = *FileBytes(program->dtype(), count);
   bool packed = PackingGranule(program->dtype()) > 1;
   std::byte* into = packed ? worker.elements.Need(count) : out;
-  if (into == nullptr) return Error(1605, tensor.name, "the system has no memory left", "lower --memory or --threads");
+  if (into == nullptr)
+    return Error(1605, tensor.name, "the system has no memory left", "lower --memory or --threads");
   absl::Status read = Read(program, box, request_.reader, into, *worker.scratch, request_.stats);
   if (!read.ok()) return WithPlace(read, absl::StrCat(tensor.name, ": "));
   if (packed) Pack(program->dtype(), into, count, out);

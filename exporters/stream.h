@@ -33,7 +33,7 @@ struct StreamResult {
   std::vector<FinishedFile> files;  // as in the request
   int64_t bytes_written = 0;
   int64_t bytes_reused = 0;
-  int64_t peak_scratch_bytes = 0;   // of one worker
+  int64_t peak_scratch_bytes = 0;  // of one worker
 };
 
 // All files of the request, in `dir`, synced and noted as finished; or the first failure.

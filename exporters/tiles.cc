@@ -147,9 +147,10 @@ bool Scattered(const WeightPtr& w, int64_t elements) {
   for (const WeightPtr& child : w->children()) {
     // A take keeps the share of the tensor that a run covers, about.
     double share = static_cast<double>(elements) / static_cast<double>(w->element_count());
-    int64_t below = w->kind() == WeightKind::kConcat
-                        ? std::min(elements, child->element_count())
-                        : std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(child->element_count())));
+    int64_t below =
+        w->kind() == WeightKind::kConcat
+            ? std::min(elements, child->element_count())
+            : std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(child->element_count())));
     if (Scattered(child, below)) return true;
   }
   return false;
@@ -164,7 +165,8 @@ Tiling Cut(const WeightPtr& w, int64_t share, int64_t preferred) {
     // The first tile was cheap: aim lower until the dearest fits, or nothing smaller is left.
     aim = aim / 4 * 3;
     Tiling smaller = RoughCut(w, aim, preferred);
-    if (aim == 0 || (smaller.axis == tiling.axis && smaller.rows == tiling.rows && aim < tiling.cost / 64)) break;
+    if (aim == 0 || (smaller.axis == tiling.axis && smaller.rows == tiling.rows && aim < tiling.cost / 64))
+      break;
     tiling = smaller;
   }
   return tiling;

@@ -17,11 +17,11 @@
 namespace twinforge {
 
 struct Tiling {
-  int64_t axis = 0;    // the one that is cut; 0 for a scalar
-  int64_t rows = 1;    // of it in a tile; the last tile of a row may have fewer
+  int64_t axis = 0;  // the one that is cut; 0 for a scalar
+  int64_t rows = 1;  // of it in a tile; the last tile of a row may have fewer
   int64_t tiles = 1;
-  int64_t cost = 0;    // bytes of memory that the largest tile needs: elements, packed bytes, scratch
-  bool panels = false; // cut across what the source has in one piece: read in column panels
+  int64_t cost = 0;     // bytes of memory that the largest tile needs: elements, packed bytes, scratch
+  bool panels = false;  // cut across what the source has in one piece: read in column panels
 };
 
 // The largest tiles that cost at most `share` bytes; programs whose rows are rows of their

@@ -28,8 +28,8 @@ JsonValue StoredJson(const std::string& root, absl::string_view name) {
 }
 
 // For each role the program over the twin's tensors that yields its canonical parameter.
-absl::StatusOr<std::map<std::string, WeightPtr>> RolePrograms(const TwinManifest& manifest, const Graph& graph,
-                                                              const Model* imported) {
+absl::StatusOr<std::map<std::string, WeightPtr>> RolePrograms(const TwinManifest& manifest,
+                                                              const Graph& graph, const Model* imported) {
   if (manifest.target == Target::kTwin) return RolesFromTwin(graph);
   std::map<std::string, WeightPtr> programs;
   if (imported == nullptr) return programs;
@@ -47,8 +47,9 @@ absl::Status Rebind(const std::map<std::string, WeightPtr>& programs, Graph& gra
       auto found = programs.find(role);
       if (found == programs.end()) return Error(1803, role, "no stored tensor holds this parameter");
       if (found->second->shape() != param.type.shape() || found->second->dtype() != param.type.dtype) {
-        return Error(1803, role, absl::StrCat("the manifest says ", Name(param.type.dtype), ShapeText(param.type.shape()),
-                                              ", the files ", Describe(found->second)));
+        return Error(1803, role,
+                     absl::StrCat("the manifest says ", Name(param.type.dtype), ShapeText(param.type.shape()),
+                                  ", the files ", Describe(found->second)));
       }
       rewriter.SetParam(role, param.type, found->second);
     }
@@ -63,19 +64,23 @@ absl::Status CheckStored(const TwinManifest& manifest, const StoredTwin& stored)
   for (const SourceTensor& tensor : stored.tensors) {
     const ManifestTensor* said = manifest.Find(tensor.name);
     if (said == nullptr) return Error(1803, tensor.name, "the manifest does not know this tensor");
-    if (said->program->dtype() != tensor.source->dtype() || said->program->shape() != tensor.source->shape()) {
-      return Error(1803, tensor.name, absl::StrCat("the manifest says ", Describe(said->program), ", the file ",
-                                                   Describe(tensor.source)));
+    if (said->program->dtype() != tensor.source->dtype() ||
+        said->program->shape() != tensor.source->shape()) {
+      return Error(1803, tensor.name,
+                   absl::StrCat("the manifest says ", Describe(said->program), ", the file ",
+                                Describe(tensor.source)));
     }
     there.insert(tensor.name);
   }
   for (const ManifestTensor& tensor : manifest.tensors) {
-    if (there.count(tensor.name) == 0) return Error(1803, tensor.name, "the manifest names it, but no file has it");
+    if (there.count(tensor.name) == 0)
+      return Error(1803, tensor.name, "the manifest names it, but no file has it");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Model> OpenTwin(const TwinManifest& manifest, const StoredTwin& stored, const Model* imported) {
+absl::StatusOr<Model> OpenTwin(const TwinManifest& manifest, const StoredTwin& stored,
+                               const Model* imported) {
   TWIN_RETURN_IF_ERROR(CheckStored(manifest, stored));
   Model model;
   TWIN_ASSIGN_OR_RETURN(model.graph, ParseGraph(manifest.graph));
@@ -88,7 +93,8 @@ absl::StatusOr<Model> OpenTwin(const TwinManifest& manifest, const StoredTwin& s
   model.sources = stored.tensors;
   std::sort(model.sources.begin(), model.sources.end(),
             [](const SourceTensor& a, const SourceTensor& b) { return a.name < b.name; });
-  for (const ManifestFile& file : manifest.files) model.files.push_back({.name = file.name, .bytes = file.bytes});
+  for (const ManifestFile& file : manifest.files)
+    model.files.push_back({.name = file.name, .bytes = file.bytes});
   if (manifest.target == Target::kHf && imported == nullptr) return model;
   TWIN_ASSIGN_OR_RETURN(auto programs, RolePrograms(manifest, model.graph, imported));
   TWIN_RETURN_IF_ERROR(Rebind(programs, model.graph));

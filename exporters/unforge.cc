@@ -23,7 +23,8 @@ struct Homeward {
 };
 
 // Which sources can come back, and which only roughly; one that can't is refused.
-absl::StatusOr<Homeward> Judge(const std::vector<LedgerRow>& ledger, const std::vector<SourceTensor>& sources) {
+absl::StatusOr<Homeward> Judge(const std::vector<LedgerRow>& ledger,
+                               const std::vector<SourceTensor>& sources) {
   Homeward home;
   const LedgerRow* lost = nullptr;
   int64_t count = 0;
@@ -52,10 +53,11 @@ absl::StatusOr<Homeward> Judge(const std::vector<LedgerRow>& ledger, const std::
     home.rows[row.source] = &row;
   }
   if (lost == nullptr) return home;
-  return Error(1802, lost->source,
-               absl::StrCat("it cannot be turned back: ", lost->reason.empty() ? FateName(lost->fate) : lost->reason,
-                            count > 1 ? absl::StrCat("; so it is with ", count - 1, " more") : ""),
-               "keep the source checkpoint: a twin of this recipe does not hold all of it");
+  return Error(
+      1802, lost->source,
+      absl::StrCat("it cannot be turned back: ", lost->reason.empty() ? FateName(lost->fate) : lost->reason,
+                   count > 1 ? absl::StrCat("; so it is with ", count - 1, " more") : ""),
+      "keep the source checkpoint: a twin of this recipe does not hold all of it");
 }
 
 absl::StatusOr<OutputFile> FileBack(const ManifestSourceFile& source, const Homeward& home) {
@@ -74,7 +76,8 @@ absl::StatusOr<OutputFile> FileBack(const ManifestSourceFile& source, const Home
   file.header = whole && !source.header.empty() ? source.header : WriteHeader(entries, source.metadata);
   file.bytes = static_cast<int64_t>(file.header.size()) + offset;
   if (whole && Sha256Hex(file.header) != source.header_sha256) {
-    return Error(1801, source.name, "the header that the manifest describes is not the one whose hash it gives",
+    return Error(1801, source.name,
+                 "the header that the manifest describes is not the one whose hash it gives",
                  "fetch or forge this twin again");
   }
   return file;
@@ -91,15 +94,18 @@ void AddTexts(const TwinManifest& manifest, const Homeward& home, ExportPlan& pl
 
 void Warn(const Homeward& home, ExportPlan& plan) {
   if (home.rescaled > 0) {
-    plan.warnings.push_back(absl::StrCat(home.rescaled, " tensors were rescaled and come back within rounding, not bit for bit"));
+    plan.warnings.push_back(
+        absl::StrCat(home.rescaled, " tensors were rescaled and come back within rounding, not bit for bit"));
   }
   if (home.rounded > 0) {
-    plan.warnings.push_back(absl::StrCat(home.rounded, " tensors were rounded by a cast and come back as rounded"));
+    plan.warnings.push_back(
+        absl::StrCat(home.rounded, " tensors were rounded by a cast and come back as rounded"));
   }
   if (home.missing.empty()) return;
-  plan.warnings.push_back(absl::StrCat(home.missing.front(),
-                                       home.missing.size() > 1 ? absl::StrCat(" and ", home.missing.size() - 1, " more") : "",
-                                       " of the source are not in the twin, since the model does not use them"));
+  plan.warnings.push_back(
+      absl::StrCat(home.missing.front(),
+                   home.missing.size() > 1 ? absl::StrCat(" and ", home.missing.size() - 1, " more") : "",
+                   " of the source are not in the twin, since the model does not use them"));
 }
 
 }  // namespace
@@ -134,8 +140,9 @@ absl::StatusOr<ExportPlan> PlanUnforge(const TwinManifest& manifest, const Store
   return plan;
 }
 
-absl::StatusOr<ExportResult> Unforge(const StoredTwin& stored, const ExportPlan& plan, const ExportOptions& options,
-                                     const std::string& out, const std::function<void(const Progress&)>& progress) {
+absl::StatusOr<ExportResult> Unforge(const StoredTwin& stored, const ExportPlan& plan,
+                                     const ExportOptions& options, const std::string& out,
+                                     const std::function<void(const Progress&)>& progress) {
   TWIN_RETURN_IF_ERROR(CheckOutside(stored.root, out));
   std::map<std::string, int> names;
   for (const SourceTensor& tensor : stored.tensors) names[tensor.file] = 0;
@@ -144,17 +151,23 @@ absl::StatusOr<ExportResult> Unforge(const StoredTwin& stored, const ExportPlan&
   int64_t bytes = 0;
   for (const OutputFile& file : plan.files) bytes += file.bytes;
   TWIN_ASSIGN_OR_RETURN(std::unique_ptr<OutputDir> dir,
-                        OutputDir::Open(FilesFor(options, out), {out, plan.digest, StampOf(stored.root, list), bytes,
-                                                                    options.seams.direct_bytes}));
+                        OutputDir::Open(FilesFor(options, out), {out, plan.digest, StampOf(stored.root, list),
+                                                                 bytes, options.seams.direct_bytes}));
   if (dir->published()) return ExportResult{.folder = out, .bytes_reused = bytes};
   TWIN_ASSIGN_OR_RETURN(StatCache stats, StatsOf(plan.files, *stored.reader));
-  StreamRequest request{.files = plan.files, .reader = *stored.reader, .stats = &stats, .workers = plan.workers,
-                        .share = plan.share, .tile_bytes = options.seams.tile_bytes};
+  StreamRequest request{.files = plan.files,
+                        .reader = *stored.reader,
+                        .stats = &stats,
+                        .workers = plan.workers,
+                        .share = plan.share,
+                        .tile_bytes = options.seams.tile_bytes};
   TWIN_ASSIGN_OR_RETURN(StreamResult streamed, StreamFiles(request, *dir, progress));
   TWIN_RETURN_IF_ERROR(stored.reader->CheckUnchanged());
   TWIN_RETURN_IF_ERROR(WriteSmallFiles(plan, stored.root, *dir).status());
   TWIN_RETURN_IF_ERROR(dir->Publish());
-  return ExportResult{.folder = out, .bytes_written = streamed.bytes_written, .bytes_reused = streamed.bytes_reused,
+  return ExportResult{.folder = out,
+                      .bytes_written = streamed.bytes_written,
+                      .bytes_reused = streamed.bytes_reused,
                       .peak_scratch_bytes = streamed.peak_scratch_bytes};
 }
 

@@ -49,3 +49,40 @@ def test_skipping_a_step(tool, tiny):
     every = tool.json("plan", tiny, "--recipe", "tpu-exact-portable")
     less = tool.json("plan", tiny, "--recipe", "tpu-exact-portable", "--skip-step", "pad_vocab")
     assert len(less["steps"]) == len(every["steps"]) - 1 and less["bytes_out"] < every["bytes_out"]
+    done = tool("plan", tiny, "--recipe", "tpu-exact-portable", "--skip-step", "pad_vocb")
+    assert done.code == 2 and done.codes == ["TF1111"] and 'did you mean "pad_vocab"' in done.err, done
+
+
+def test_parameters_beyond_reason(tool, tiny, tmp_path):
+    """Sizes that no machine has are refused before they are multiplied, searched or allocated."""
+    recipe = tmp_path / "mine.textproto"
+    for step in ("pad_ffn { multiple: 8 shards: 4611686018427387904 }", "pad_heads { multiple: 1000000007 }", "pad_vocab { multiple: 4611686018427387904 }",
+                 "pad_head_dim { form: PORTABLE multiple: 9223372036854775807 }", "replicate_kv_heads { to_multiple: 4611686018427387904 }",
+                 "group_experts { size: 4611686018427387904 }", "fuse_qkv { shards: 9223372036854775807 }",
+                 'keep_n_of_m { keep: 2 of: 4 along: "in" stride: 4611686018427387904 }', 'keep_n_of_m { keep: 2 of: 4611686018427387904 along: "in" }'):
+        recipe.write_text("require: RETRAIN step { %s }" % step)
+        done = tool("plan", tiny, "--recipe", recipe)
+        refused = done.code == 0 and "refused" in done.out
+        assert refused or (done.code == 2 and done.codes == ["TF1505"]), (step, done)
+
+
+def test_adapters_come_first(tool, tiny, tmp_path):
+    """An adapter fits its kernels as published: after a step that rewrote them it is refused, never merged wrongly."""
+    import json
+    import struct
+    a, b = [4, 48], [80, 4]
+    header = json.dumps({"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "F32", "shape": a, "data_offsets": [0, 768]},
+                         "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight": {"dtype": "F32", "shape": b, "data_offsets": [768, 2048]}}).encode()
+    header += b" " * (-len(header) % 8)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<512f", *([0.01] * 512)))
+    (tmp_path / "a" / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}))
+    merge = f'step {{ merge_lora {{ adapter: "{tmp_path}/a" }} }}'
+    recipe = tmp_path / "mine.textproto"
+    for step in ("fold_norm_scale { }", "reorder_rope { style: TO_INTERLEAVED }", "pad_heads { multiple: 8 }", "pad_head_dim { form: PORTABLE multiple: 32 }"):
+        recipe.write_text(f"step {{ {step} }} {merge}")
+        said = tool.json("plan", tiny, "--recipe", recipe, "--to", "twin")
+        assert any("put merge_lora first" in row["reason"] for row in said["refused"]), said
+        recipe.write_text(f"{merge} step {{ {step} }}")
+        said = tool.json("plan", tiny, "--recipe", recipe, "--to", "twin")
+        assert said["steps"][0]["sites"] and not said["refused"], said

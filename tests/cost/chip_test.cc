@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const ChipFacts& Facts(absl::string_view id) { return **FindChipFacts(id); }
+const ChipFigures& Facts(absl::string_view id) { return **FindChipFacts(id); }
 
 Chip Parsed(const std::string& id) {
   Chip chip;
@@ -123,6 +123,17 @@ TEST(Lint, WantsSourcesUnitsAndLegalTypes) {
   EXPECT_THAT(LintChip(chip), ElementsAre("v6e: peak[0]: rate: no source", "v6e: hbm_size: no source",
                                           "v6e: price: unknown unit EUR/h",
                                           "v6e: conversion of f32 to f64, which has no peak"));
+}
+
+TEST(ChipTest, ANumberThatNoSourceGivesIsRefused) {
+  const absl::StatusOr<const ChipFigures*> v6e = FindChipFacts("v6e");
+  ASSERT_TRUE(v6e.ok());
+  EXPECT_TRUE(CheckFigures(**v6e).ok());
+  ChipFigures lacking = **v6e;
+  lacking.memory_bytes = 0;
+  const absl::Status status = CheckFigures(lacking);
+  EXPECT_EQ(DiagnosticOf(status)->code, 1706);
+  EXPECT_EQ(DiagnosticOf(status)->message, "no source gives its memory size");
 }
 
 }  // namespace

@@ -97,7 +97,8 @@ TEST(Export, NoticesASourceThatChangedMeanwhile) {
   TempFolder temp;
   CopyTinyLlama(temp / "in");
   Model model = Open(temp / "in");
-  std::filesystem::last_write_time(temp / "in/model.safetensors", std::filesystem::file_time_type::clock::now());
+  std::filesystem::last_write_time(temp / "in/model.safetensors",
+                                   std::filesystem::file_time_type::clock::now());
   auto result = Forge(model, {}, temp / "out");
   EXPECT_EQ(CodeOf(result.status()), 1205) << result.status();
   EXPECT_FALSE(std::filesystem::exists(temp / "out"));
@@ -141,7 +142,8 @@ TEST(Export, CopiesCompanionsAndCarriesTheLicence) {
   CopyTinyLlama(temp / "in");
   WriteFile(temp / "in/tokenizer.json", "{}");
   WriteFile(temp / "in/LICENSE", "do what you like");
-  WriteFile(temp / "in/README.md", "---\nlicense: apache-2.0\nbase_model:\n- org/base\ntags:\n- x\n---\n# Model\n");
+  WriteFile(temp / "in/README.md",
+            "---\nlicense: apache-2.0\nbase_model:\n- org/base\ntags:\n- x\n---\n# Model\n");
   Model model = Open(temp / "in");
   model.companions = {"LICENSE", "README.md", "config.json", "tokenizer.json"};
   auto result = Forge(model, {}, temp / "out");

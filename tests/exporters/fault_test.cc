@@ -33,7 +33,9 @@ class FailingFiles : public FileSystem {
   int Allocate(int fd, int64_t bytes) override { return Fails() ? -error_ : FileSystem::Allocate(fd, bytes); }
   int Truncate(int fd, int64_t bytes) override { return Fails() ? -error_ : FileSystem::Truncate(fd, bytes); }
   int Sync(int fd) override { return Fails() ? -error_ : FileSystem::Sync(fd); }
-  int MakeFolder(const std::string& path) override { return Fails() ? -error_ : FileSystem::MakeFolder(path); }
+  int MakeFolder(const std::string& path) override {
+    return Fails() ? -error_ : FileSystem::MakeFolder(path);
+  }
   int Rename(const std::string& from, const std::string& to) override {
     return Fails() ? -error_ : FileSystem::Rename(from, to);
   }
@@ -86,7 +88,8 @@ TEST_P(Faults, AtEveryCallEndCleanlyAndCanBeRepeated) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Errors, Faults,
-                         ::testing::Values(Fault{ENOSPC, ExitCode::kResources}, Fault{EDQUOT, ExitCode::kResources},
+                         ::testing::Values(Fault{ENOSPC, ExitCode::kResources},
+                                           Fault{EDQUOT, ExitCode::kResources},
                                            Fault{EIO, ExitCode::kTransient}, Fault{EROFS, ExitCode::kUsage}));
 
 TEST(Faults, ShortWritesAreContinued) {

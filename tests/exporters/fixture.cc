@@ -111,7 +111,8 @@ Model Twin(Rewriting rewriting, const std::string& path) {
   for (size_t i = 0; i < model.graph.nodes().size(); ++i) {
     const Node node = model.graph.nodes()[i];
     if (node.op == OpKind::kGatedMlp) RewriteMlp(rewriting, node.path, rewriter);
-    if (node.op == OpKind::kAttention && rewriting == Rewriting::kNative) RewriteAttention(node.path, rewriter);
+    if (node.op == OpKind::kAttention && rewriting == Rewriting::kNative)
+      RewriteAttention(node.path, rewriter);
   }
   rewriter.InferTypes();
   absl::Status verified = Verify(model.graph);

@@ -39,11 +39,11 @@ Model Open(const std::string& path);
 
 // What a recipe would make of it, without recipes.
 enum class Rewriting {
-  kNone,      // the graph as imported
-  kPad,       // d_ff 56 -> 64: every family's layout can say it
-  kNative,    // kPad; o, gate, up and down turned to [in, out]; q, k, v in one tensor
-  kRescale,   // up doubled, down halved
-  kLose,      // one row of up dropped: d_ff 56 -> 55
+  kNone,     // the graph as imported
+  kPad,      // d_ff 56 -> 64: every family's layout can say it
+  kNative,   // kPad; o, gate, up and down turned to [in, out]; q, k, v in one tensor
+  kRescale,  // up doubled, down halved
+  kLose,     // one row of up dropped: d_ff 56 -> 55
 };
 Model Twin(Rewriting rewriting, const std::string& path = TinyLlama());
 

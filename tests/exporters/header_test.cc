@@ -10,7 +10,8 @@ namespace {
 TEST(Header, IsWrittenAsTheFormatsOwnLibraryWritesIt) {
   // What safetensors.torch.save_file({"a": torch.zeros(2)}, f, {"format": "pt"}) writes in Python.
   std::string written = WriteHeader({{"a", DType::kF32, {2}, 8}}, {{"format", "pt"}});
-  std::string json = R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  std::string json =
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   json.append((8 - json.size() % 8) % 8, ' ');
   EXPECT_EQ(written.substr(8), json);
   EXPECT_EQ(static_cast<unsigned char>(written[0]), json.size());
@@ -26,7 +27,8 @@ TEST(Header, OrdersByWidthThenName) {
 }
 
 TEST(Header, ScalarsEmptyTensorsAndOddNamesSurviveARoundTrip) {
-  std::vector<HeaderEntry> entries = {{"quote\"back\\slash", DType::kF32, {}, 4}, {"none", DType::kBF16, {0, 3}, 0},
+  std::vector<HeaderEntry> entries = {{"quote\"back\\slash", DType::kF32, {}, 4},
+                                      {"none", DType::kBF16, {0, 3}, 0},
                                       {"last", DType::kI8, {3}, 3}};
   Metadata metadata = {{"z", "1"}, {"a", "line\nbreak"}};
   std::string written = WriteHeader(entries, metadata);

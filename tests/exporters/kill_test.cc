@@ -30,12 +30,14 @@ struct Shared {
 
 class KillingFiles : public FileSystem {
  public:
-  KillingFiles(Shared& shared, int64_t victim, Moment moment) : shared_(shared), victim_(victim), moment_(moment) {}
+  KillingFiles(Shared& shared, int64_t victim, Moment moment)
+      : shared_(shared), victim_(victim), moment_(moment) {}
 
   int Open(const std::string& path, OpenMode mode) override {
     Before();
     int fd = FileSystem::Open(path, mode);
-    if (mode != OpenMode::kFolder && path.find(".safetensors") != std::string::npos && path.find("index") == std::string::npos) {
+    if (mode != OpenMode::kFolder && path.find(".safetensors") != std::string::npos &&
+        path.find("index") == std::string::npos) {
       data_.insert(fd);
     }
     return After(fd);
@@ -54,15 +56,27 @@ class KillingFiles : public FileSystem {
     data_.erase(fd);
     return FileSystem::Close(fd);
   }
-  int Allocate(int fd, int64_t bytes) override { return Call([&] { return FileSystem::Allocate(fd, bytes); }); }
-  int Truncate(int fd, int64_t bytes) override { return Call([&] { return FileSystem::Truncate(fd, bytes); }); }
-  int Sync(int fd) override { return Call([&] { return FileSystem::Sync(fd); }); }
-  int Lock(int fd) override { return Call([&] { return FileSystem::Lock(fd); }); }
-  int MakeFolder(const std::string& path) override { return Call([&] { return FileSystem::MakeFolder(path); }); }
+  int Allocate(int fd, int64_t bytes) override {
+    return Call([&] { return FileSystem::Allocate(fd, bytes); });
+  }
+  int Truncate(int fd, int64_t bytes) override {
+    return Call([&] { return FileSystem::Truncate(fd, bytes); });
+  }
+  int Sync(int fd) override {
+    return Call([&] { return FileSystem::Sync(fd); });
+  }
+  int Lock(int fd) override {
+    return Call([&] { return FileSystem::Lock(fd); });
+  }
+  int MakeFolder(const std::string& path) override {
+    return Call([&] { return FileSystem::MakeFolder(path); });
+  }
   int Rename(const std::string& from, const std::string& to) override {
     return Call([&] { return FileSystem::Rename(from, to); });
   }
-  int Remove(const std::string& path) override { return Call([&] { return FileSystem::Remove(path); }); }
+  int Remove(const std::string& path) override {
+    return Call([&] { return FileSystem::Remove(path); });
+  }
 
  private:
   bool Struck() const { return shared_.calls == victim_; }
@@ -90,8 +104,8 @@ class KillingFiles : public FileSystem {
 class Kill : public ::testing::TestWithParam<Moment> {};
 
 // Runs the forge in a child. True if it was killed, false if it ended well.
-bool KilledForge(const Model& model, ExportOptions options, const std::string& out, Shared& shared, int64_t victim,
-                 Moment moment) {
+bool KilledForge(const Model& model, ExportOptions options, const std::string& out, Shared& shared,
+                 int64_t victim, Moment moment) {
   shared.calls = 0;
   shared.data_bytes = 0;
   pid_t child = fork();
@@ -109,7 +123,8 @@ bool KilledForge(const Model& model, ExportOptions options, const std::string& o
 }
 
 TEST_P(Kill, AtEveryCallLeavesOldOrNewAndResumesToTheSameBytes) {
-  Shared& shared = *new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+  Shared& shared =
+      *new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
   Model model = Twin(Rewriting::kNative);
   ExportOptions options = SmallTiles(Target::kTwin);
   TempFolder undisturbed;

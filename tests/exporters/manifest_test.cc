@@ -81,8 +81,8 @@ TEST(Manifest, IsReadAsHostile) {
   ExpectRefused(with("program: \"", "program: \"nonsense("), "1:");
   ExpectRefused(with("recipe_name: ", "recipe_nome: "), "recipe_nome");
   ExpectRefused(with("shape: 48", "shape: 9223372036854775807 shape: 48"), "impossible");
-  ExpectRefused(Resealed(Text().substr(0, Text().rfind("manifest_sha256")) + "files { name: \"x\" bytes: -4 }\n" +
-                         "manifest_sha256: \"\"\n"),
+  ExpectRefused(Resealed(Text().substr(0, Text().rfind("manifest_sha256")) +
+                         "files { name: \"x\" bytes: -4 }\n" + "manifest_sha256: \"\"\n"),
                 "impossible");
   EXPECT_TRUE(ParseManifest(Resealed(Text()), "m").ok()) << "the seal itself is remade well";
 }

@@ -66,7 +66,8 @@ TEST(OutputDir, WritesRangesPastTheCacheAndThroughIt) {
       length = std::min(length, kSize - at);
       std::string piece(length, static_cast<char>('a' + length % 26));
       auto* memory = static_cast<std::byte*>(aligned_alloc(4096, (length / 4096 + 2) * 4096));
-      std::byte* data = memory + (length % 2 == 0 ? at % 4096 : 0);  // half of them do not lie as the file does
+      std::byte* data =
+          memory + (length % 2 == 0 ? at % 4096 : 0);  // half of them do not lie as the file does
       memcpy(data, piece.data(), length);
       ASSERT_TRUE(dir->WriteRange(fd, "f", at, data, length).ok());
       free(memory);

@@ -142,7 +142,8 @@ TEST(PlanExport, SuppressesThePaddedVocabulary) {
   rewriter.InferTypes();
   ExportPlan plan = MustPlan(model, {});
   JsonValue config = *ParseJson(SmallText(plan, "generation_config.json"), "g");
-  EXPECT_EQ(config.Find("eos_token_id")->as_integer(), 2) << "kept from config.json, which the new file hides";
+  EXPECT_EQ(config.Find("eos_token_id")->as_integer(), 2)
+      << "kept from config.json, which the new file hides";
   const std::vector<JsonValue>& suppressed = config.Find("suppress_tokens")->items();
   ASSERT_EQ(suppressed.size(), 3u);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(suppressed[i].as_integer(), vocab + i);

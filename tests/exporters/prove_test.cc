@@ -21,7 +21,8 @@ ProofReport MustProve(const Model& source, const std::string& twin) {
   return *std::move(report);
 }
 
-bool Says(const ProofReport& report, const std::string& check, const std::string& subject, const std::string& detail) {
+bool Says(const ProofReport& report, const std::string& check, const std::string& subject,
+          const std::string& detail) {
   for (const ProofRow& row : report.rows) {
     if (row.verdict == Verdict::kRefuted && row.check == check && row.subject == subject &&
         row.detail.find(detail) != std::string::npos) {
@@ -34,7 +35,8 @@ bool Says(const ProofReport& report, const std::string& check, const std::string
 std::string Failures(const ProofReport& report) {
   std::string text;
   for (const ProofRow& row : report.rows) {
-    if (row.verdict != Verdict::kProven) absl::StrAppend(&text, row.check, " ", row.subject, ": ", row.detail, "\n");
+    if (row.verdict != Verdict::kProven)
+      absl::StrAppend(&text, row.check, " ", row.subject, ": ", row.detail, "\n");
   }
   return text;
 }
@@ -48,7 +50,8 @@ TEST(Prove, ProvesWhatWasForged) {
       ProofReport report = MustProve(Open(TinyLlama()), temp / "twin");
       EXPECT_EQ(report.verdict, Verdict::kProven) << Failures(report);
       size_t sources = Open(TinyLlama()).sources.size();
-      EXPECT_EQ(report.tensors_inverse, static_cast<int64_t>(sources) - (rewriting == Rewriting::kRescale ? 4 : 0));
+      EXPECT_EQ(report.tensors_inverse,
+                static_cast<int64_t>(sources) - (rewriting == Rewriting::kRescale ? 4 : 0));
       EXPECT_GT(report.bytes_checked, 3 * 80'000);
     }
   }
@@ -86,9 +89,11 @@ TEST(Prove, FindsAChangedWeightBehindARepairedManifest) {
   std::string before = Sha256Hex(bytes);
   bytes[bytes.size() - 2] ^= 1;  // the last element of the last tensor
   WriteFile(path, bytes);
-  std::string manifest = absl::StrReplaceAll(ReadFile(temp / "twin/twin.manifest.textproto"), {{before, Sha256Hex(bytes)}});
+  std::string manifest =
+      absl::StrReplaceAll(ReadFile(temp / "twin/twin.manifest.textproto"), {{before, Sha256Hex(bytes)}});
   manifest.resize(manifest.rfind("manifest_sha256"));
-  WriteFile(temp / "twin/twin.manifest.textproto", absl::StrCat(manifest, "manifest_sha256: \"", Sha256Hex(manifest), "\"\n"));
+  WriteFile(temp / "twin/twin.manifest.textproto",
+            absl::StrCat(manifest, "manifest_sha256: \"", Sha256Hex(manifest), "\"\n"));
   ProofReport report = MustProve(Open(TinyLlama()), temp / "twin");
   EXPECT_EQ(report.verdict, Verdict::kRefuted);
   EXPECT_TRUE(Says(report, "forward", "model.norm.weight", "element [47]: ")) << Failures(report);
@@ -114,7 +119,8 @@ TEST(Prove, FindsAGraphThatIsNotTheTensors) {
   std::string path = temp / "twin/twin.manifest.textproto";
   // Up and gate exchanged in the graph alone.
   std::string manifest = absl::StrReplaceAll(
-      ReadFile(path), {{"@layers.0.mlp.up: ", "@layers.0.mlp.gate: "}, {"@layers.0.mlp.gate: ", "@layers.0.mlp.up: "}});
+      ReadFile(path),
+      {{"@layers.0.mlp.up: ", "@layers.0.mlp.gate: "}, {"@layers.0.mlp.gate: ", "@layers.0.mlp.up: "}});
   manifest.resize(manifest.rfind("manifest_sha256"));
   WriteFile(path, absl::StrCat(manifest, "manifest_sha256: \"", Sha256Hex(manifest), "\"\n"));
   ProofReport report = MustProve(Open(TinyLlama()), temp / "twin");

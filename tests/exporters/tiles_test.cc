@@ -11,7 +11,8 @@
 namespace twinforge {
 namespace {
 
-// Tiles in order are the tensor in row-major order, each a whole number of bytes, none above what it may cost.
+// Tiles in order are the tensor in row-major order, each a whole number of bytes, none above what it may
+// cost.
 void ExpectExact(const WeightPtr& w, const Tiling& tiling) {
   int64_t next = 0;
   for (int64_t tile = 0; tile < tiling.tiles; ++tile) {

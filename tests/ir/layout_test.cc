@@ -198,6 +198,17 @@ TEST(LayoutTest, AnUntouchedGraphGoesBackToItsSources) {
 }
 
 // Bundles are how the twin's own layout fuses; a layout that fuses does not need them.
+TEST(LayoutTest, AnAxisThatTheParameterLacksIsTheFamilysMistake) {
+  ParamType type;
+  type.axes = {{"d_model", 8, 8}, {"d_ff", 12, 12}};
+  type.in = 1;
+  const LayoutTensor tensor{"up.weight", {{"layers.0.mlp.up", {{"d_ffn"}, {"d_model"}}, std::nullopt}}};
+  const absl::StatusOr<Shape> shape = StoredShape(tensor, {{"layers.0.mlp.up", type}});
+  ASSERT_FALSE(shape.ok());
+  EXPECT_EQ(DiagnosticOf(shape.status())->code, 1503);
+  EXPECT_EQ(ExitCodeOf(shape.status()), ExitCode::kInternal);
+}
+
 TEST(LayoutTest, AFusedLayoutNeedsNoBundle) {
   for (const LayoutCase& one : AllCases()) {
     const Layout layout = LayoutFor(one);
