@@ -1,5 +1,9 @@
 #include "recipes/run.h"
 
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
 #include "base/status_macros.h"
 #include "cost/score.h"
 #include "importers/adapter.h"
@@ -20,6 +24,20 @@ absl::StatusOr<ChipFacts> FactsFor(const TwinTarget& target) {
   return facts;
 }
 
+// An adapter's matrices that no step merged: the report names the refusals, and the ledger need not miss
+// them.
+void SetAsideUnmerged(Twin& twin) {
+  if (twin.options.context.adapters.empty()) return;
+  std::set<std::string> used;
+  for (const auto& [role, param] : twin.model.graph.params()) {
+    for (std::string& source : SourcesOf(param.program)) used.insert(std::move(source));
+  }
+  for (SourceTensor& tensor : twin.model.sources) {
+    if (absl::StartsWith(tensor.name, "adapter/") && used.count(tensor.name) == 0)
+      tensor.ignored = "merge_lora refused it";
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& target, Model model) {
@@ -38,12 +56,14 @@ absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& targe
     };
   }
   TWIN_ASSIGN_OR_RETURN(twin.report, RunRecipe(twin.recipe, options, twin.model));
+  SetAsideUnmerged(twin);
   return twin;
 }
 
 absl::Status RemakeNative(Graph source, Twin& twin) {
   twin.model.graph = std::move(source);
   TWIN_ASSIGN_OR_RETURN(twin.report, RunRecipe(twin.recipe, twin.options, twin.model));
+  SetAsideUnmerged(twin);
   return absl::OkStatus();
 }
 

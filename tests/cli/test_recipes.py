@@ -62,7 +62,7 @@ def test_parameters_beyond_reason(tool, tiny, tmp_path):
                  'keep_n_of_m { keep: 2 of: 4 along: "in" stride: 4611686018427387904 }', 'keep_n_of_m { keep: 2 of: 4611686018427387904 along: "in" }'):
         recipe.write_text("require: RETRAIN step { %s }" % step)
         done = tool("plan", tiny, "--recipe", recipe)
-        refused = done.code == 0 and "refused" in done.out
+        refused = done.code == 0 and ("refused" in done.out or "nothing to do" in done.out)
         assert refused or (done.code == 2 and done.codes == ["TF1505"]), (step, done)
 
 
@@ -85,4 +85,4 @@ def test_adapters_come_first(tool, tiny, tmp_path):
         assert any("put merge_lora first" in row["reason"] for row in said["refused"]), said
         recipe.write_text(f"{merge} step {{ {step} }}")
         said = tool.json("plan", tiny, "--recipe", recipe, "--to", "twin")
-        assert said["steps"][0]["sites"] and not said["refused"], said
+        assert said["steps"][0]["sites"] and not [row for row in said["refused"] if "merge_lora" in row["step"]], said
