@@ -1,6 +1,7 @@
 #include "exporters/prove.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,6 +52,8 @@ class Prover {
   void CheckHeaders();
   absl::Status CheckFiles();
   absl::StatusOr<std::string> HashFile(const ReadableFile& file);
+  void CheckStrangers();
+  void CheckClaims();
   void CheckStructure();
   void CheckPrograms(const Graph& graph);
   absl::StatusOr<std::vector<NamedProgram>> ProgramsOfGraph(const Graph& graph);
@@ -81,8 +84,10 @@ absl::StatusOr<ProofReport> Prover::Run() {
   for (const SourceFile& file : source_.files) done_.bytes_total += file.bytes;
   CheckHeaders();
   TWIN_RETURN_IF_ERROR(CheckFiles());
+  CheckStrangers();
   CheckStructure();
   CheckLedger();
+  CheckClaims();
   absl::Status stored = CheckStored(manifest_, stored_);
   if (!stored.ok()) {
     Refuted("files", "tensors", Sentence(stored));
@@ -159,7 +164,47 @@ absl::Status Prover::CheckFiles() {
   return absl::OkStatus();
 }
 
+// Files beside the twin's that a loader may prefer to them.
+void Prover::CheckStrangers() {
+  std::set<std::string> known = {kManifestName};
+  for (const ManifestFile& file : manifest_.files) known.insert(file.name);
+  std::set<std::string> strangers;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(stored_.root, failed)) {
+    const std::string name = entry.path().filename().string();
+    const std::string ending = entry.path().extension().string();
+    static const std::set<std::string> kWeights = {".safetensors", ".bin", ".pt",      ".pth",
+                                                   ".gguf",        ".h5",  ".msgpack", ".json"};
+    if (kWeights.count(ending) > 0 && known.count(name) == 0) strangers.insert(name);
+  }
+  for (const std::string& name : strangers) {
+    Refuted("files", name, "it is not in the manifest, and a loader may take it for part of the model");
+  }
+}
+
 // ---- structure
+
+// What the manifest says of the twin as a whole follows from its tensors.
+void Prover::CheckClaims() {
+  if (manifest_.family != source_.family || manifest_.model_type != source_.model_type) {
+    Refuted("structure", "family",
+            absl::StrCat("the manifest says ", manifest_.family, " (", manifest_.model_type,
+                         "), the source is ", source_.family, " (", source_.model_type, ")"));
+  }
+  const std::string& claim = manifest_.provenance.fidelity;
+  if (claim != "MOVED" && claim != "REASSOCIATED" && claim != "BOUNDED" && claim != "RETRAIN") {
+    return Refuted("structure", "fidelity", absl::StrCat("\"", claim, "\" is no fidelity"));
+  }
+  for (const LedgerRow& row : ledger_) {
+    const bool rounds = row.fate == Fate::kRounded;
+    const bool computes = rounds || row.fate == Fate::kRescaled || row.fate == Fate::kConsumed;
+    if ((claim == "MOVED" && computes) || (claim == "REASSOCIATED" && rounds)) {
+      return Refuted("structure", "fidelity",
+                     absl::StrCat("it claims ", claim, ", and ", row.source, " is ", FateName(row.fate)));
+    }
+  }
+  Proven("structure", "fidelity", claim);
+}
 
 void Prover::CheckStructure() {
   absl::StatusOr<Graph> graph = ParseGraph(manifest_.graph);

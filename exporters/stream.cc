@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
+#include "base/file.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "exporters/groups.h"
@@ -144,13 +145,29 @@ absl::StatusOr<StreamResult> Stream::Run() {
   return std::move(result_);
 }
 
-// Files that an earlier run finished need no group.
+// Whether the file at `path` still has this hash: a journal says what was written, not what became of it
+// since.
+bool StillHolds(const std::string& path, const FinishedFile& file) {
+  absl::StatusOr<std::unique_ptr<ReadableFile>> opened = ReadableFile::Open(path);
+  if (!opened.ok() || (*opened)->size() != file.bytes) return false;
+  std::vector<std::byte> block(int64_t{4} << 20);
+  Sha256 hash;
+  for (int64_t at = 0; at < file.bytes; at += static_cast<int64_t>(block.size())) {
+    const int64_t count = std::min<int64_t>(static_cast<int64_t>(block.size()), file.bytes - at);
+    if (!(*opened)->ReadAt(at, count, block.data()).ok()) return false;
+    hash.Add(block.data(), count);
+  }
+  return hash.Finish() == file.sha256;
+}
+
+// Files that an earlier run finished, and that are still what it wrote, need no group.
 void Stream::SkipFinished() {
   std::vector<bool> skip(files_.size());
   for (size_t f = 0; f < files_.size(); ++f) {
     const FinishedFile* found = dir_.FindFinished(request_.files[f].name);
     if (found == nullptr || found->bytes != request_.files[f].bytes ||
-        found->parts.size() != request_.files[f].tensors.size()) {
+        found->parts.size() != request_.files[f].tensors.size() ||
+        !StillHolds(absl::StrCat(dir_.partial(), "/", request_.files[f].name), *found)) {
       continue;
     }
     skip[f] = true;

@@ -147,7 +147,7 @@ Provenance SomeProvenance() {
   Provenance provenance;
   provenance.recipe_name = "test";
   provenance.recipe_text = "name: \"test\"\nstep { pad_ffn { multiple: 64 } }\n";
-  provenance.fidelity = "MOVED";
+  provenance.fidelity = "BOUNDED";  // the weakest that its recipes need
   provenance.steps = {"1 pad_ffn: 2 sites"};
   return provenance;
 }

@@ -100,6 +100,32 @@ TEST(Prove, FindsAChangedWeightBehindARepairedManifest) {
   EXPECT_TRUE(Says(report, "inverse", "model.norm.weight", "element [47]: ")) << Failures(report);
 }
 
+// What the manifest claims of the whole follows from its tensors, whoever signed it.
+TEST(Prove, FindsAClaimThatIsTooGood) {
+  TempFolder temp;
+  ASSERT_TRUE(Forge(Twin(Rewriting::kRescale), {.target = Target::kHf}, temp / "twin").ok());
+  const std::string path = temp / "twin/twin.manifest.textproto";
+  const std::string honest = ReadFile(path);
+  for (const char* claim : {"MOVED", "PERFECT"}) {
+    std::string lie = absl::StrReplaceAll(honest, {{"\"BOUNDED\"", absl::StrCat("\"", claim, "\"")}});
+    ASSERT_NE(lie, honest);
+    lie.resize(lie.rfind("manifest_sha256"));
+    WriteFile(path, absl::StrCat(lie, "manifest_sha256: \"", Sha256Hex(lie), "\"\n"));
+    ProofReport report = MustProve(Open(TinyLlama()), temp / "twin");
+    EXPECT_TRUE(Says(report, "structure", "fidelity", claim)) << Failures(report);
+  }
+}
+
+TEST(Prove, FindsFilesThatALoaderMayPrefer) {
+  TempFolder temp;
+  ASSERT_TRUE(Forge(Twin(Rewriting::kPad), {.target = Target::kHf}, temp / "twin").ok());
+  WriteFile(temp / "twin/pytorch_model.bin", "x");
+  WriteFile(temp / "twin/adapter_config.json", "{}");
+  ProofReport report = MustProve(Open(TinyLlama()), temp / "twin");
+  EXPECT_TRUE(Says(report, "files", "pytorch_model.bin", "not in the manifest")) << Failures(report);
+  EXPECT_TRUE(Says(report, "files", "adapter_config.json", "not in the manifest")) << Failures(report);
+}
+
 TEST(Prove, FindsAnotherSource) {
   TempFolder temp;
   CopyTinyLlama(temp / "in");
