@@ -164,6 +164,36 @@ TEST_P(Kill, AtEveryCallLeavesOldOrNewAndResumesToTheSameBytes) {
   EXPECT_GT(victim, 60) << "a forge of so few calls tests little";
 }
 
+// A journal says what was written; what became of it until the run is resumed, only the bytes say.
+TEST(Resume, TrustsNoByteThatChangedMeanwhile) {
+  Shared& shared =
+      *new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+  Model model = Twin(Rewriting::kNative);
+  ExportOptions options = SmallTiles(Target::kTwin);
+  TempFolder undisturbed;
+  ASSERT_TRUE(Forge(model, options, undisturbed / "out").ok());
+  const Tree expected = ReadTree(undisturbed / "out");
+  int64_t damaged = 0;
+  for (int64_t victim = 1;; ++victim) {
+    SCOPED_TRACE(victim);
+    TempFolder temp;
+    if (!KilledForge(model, options, temp / "out", shared, victim, Moment::kBefore)) break;
+    if (std::filesystem::exists(temp / "out")) continue;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(temp.path())) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::string bytes = ReadFile(entry.path());
+      if (bytes.empty()) continue;
+      bytes[bytes.size() / 2] ^= 0x55;
+      WriteFile(entry.path(), bytes);
+      ++damaged;
+    }
+    auto again = Forge(model, options, temp / "out");
+    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_TRUE(ReadTree(temp / "out") == expected);
+  }
+  EXPECT_GT(damaged, 30);
+}
+
 INSTANTIATE_TEST_SUITE_P(Moments, Kill, ::testing::Values(Moment::kBefore, Moment::kWithin, Moment::kAfter));
 
 }  // namespace
