@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash samples/install.sh samples/packages.txt
-export CCACHE_DIR=${CCACHE_DIR:-$HOME/.cache/ccache}
+export CCACHE_DIR=${CCACHE_DIR:-$HOME/.cache/ccache} CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 cmake -G Ninja -S . -B build/quick -DCMAKE_BUILD_TYPE=Release -DTWINFORGE_TESTS=OFF >/dev/null
 ninja -C build/quick --quiet twinforge
 twinforge=$PWD/build/quick/cli/twinforge

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
-export CCACHE_DIR=${CCACHE_DIR:-$HOME/.cache/ccache}
+export CCACHE_DIR=${CCACHE_DIR:-$HOME/.cache/ccache} CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 export TWINFORGE_SHARED=${TWINFORGE_SHARED:-$(cd .. && pwd)/shared}
 jobs=$(nproc)
 began=$(date +%s)
@@ -30,6 +30,10 @@ bash tests/style.sh
 if [ "$mode" != fast ]; then
   say "command line and outside judge"
   TWINFORGE=$PWD/build/release/cli/twinforge "$venv/bin/python" -m pytest -q --no-header -p no:cacheprovider tests
+
+  say "quickstart"
+  bash samples/quickstart.sh >build/quickstart.log 2>&1 || { cat build/quickstart.log; exit 1; }
+  tail -n 4 build/quickstart.log
 
   say "sanitizers and fuzzers"
   cmake -G Ninja -S . -B build/asan -DCMAKE_BUILD_TYPE=Release -DTWINFORGE_SANITIZE=ON >build/configure-asan.log
