@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/version.h"
 #include "cli/verb.h"
-#include "cli/version.h"
 #include "cost/score.h"
 #include "importers/importer.h"
 #include "recipes/recipe.h"

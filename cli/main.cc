@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/version.h"
 #include "cli/verb.h"
-#include "cli/version.h"
 
 namespace twinforge {
 namespace {

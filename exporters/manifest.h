@@ -25,7 +25,6 @@
 namespace twinforge {
 
 inline constexpr char kManifestName[] = "twin.manifest.textproto";
-inline constexpr char kToolVersion[] = "0.1.0";  // CMake's project() holds the same
 
 // A file of the source with tensors in it.
 struct ManifestSourceFile {

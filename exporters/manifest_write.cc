@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "exporters/manifest.h"
 #include "exporters/manifest.pb.h"
 #include "ir/text.h"
@@ -72,7 +73,7 @@ class Writer {
     const Provenance& from = request_.provenance;
     ManifestProto proto;
     proto.set_schema("twinforge.manifest.v1");
-    proto.set_tool_version(kToolVersion);
+    proto.set_tool_version(kVersion);
     proto.set_target(request_.plan.target == Target::kHf ? "hf" : "twin");
     proto.set_layout(request_.plan.layout);
     proto.set_family(request_.model.family);
