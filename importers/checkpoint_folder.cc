@@ -196,4 +196,8 @@ absl::StatusOr<CheckpointFolder> FindCheckpoint(const std::string& path) {
   return out;
 }
 
+absl::Status CheckInside(const std::string& root, const std::string& name) {
+  return Resolve(root, Fence(RealPath(root)), name, name).status();
+}
+
 }  // namespace twinforge

@@ -47,6 +47,10 @@ struct CheckpointFolder {
 // `path` is a folder, a .safetensors file or an index file.
 absl::StatusOr<CheckpointFolder> FindCheckpoint(const std::string& path);
 
+// Whether the file `name` of the folder `root` may be followed: it is no symbolic link, or one that stays in
+// the folder or in the blobs of the same Hub repository (TF1308 otherwise).
+absl::Status CheckInside(const std::string& root, const std::string& name);
+
 }  // namespace twinforge
 
 #endif  // TWINFORGE_IMPORTERS_CHECKPOINT_FOLDER_H_

@@ -16,6 +16,7 @@
 #include "importers/blueprint.h"
 #include "importers/build_graph.h"
 #include "importers/checkpoint.h"
+#include "importers/checkpoint_folder.h"
 #include "importers/claim.h"
 #include "importers/compile_layout.h"
 #include "importers/config_view.h"
@@ -156,7 +157,8 @@ absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
 // ---- a checkpoint
 
 // Files that travel with the weights: tokenizer, templates, licence.
-std::vector<std::string> CompanionsIn(const std::string& root) {
+absl::StatusOr<std::vector<std::string>> CompanionsIn(const std::string& root,
+                                                      std::vector<std::string>& warnings) {
   static const LazyRE2 pattern = {
       R"(tokenizer.*\.json|tokenizer\.model.*|.*\.model|.*\.tiktoken|merges\.txt|vocab\..*)"
       R"(|special_tokens_map\.json|added_tokens\.json|chat_template.*)"
@@ -165,10 +167,19 @@ std::vector<std::string> CompanionsIn(const std::string& root) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file(error) && RE2::FullMatch(name, *pattern)) names.push_back(name);
+    if (RE2::FullMatch(name, *pattern)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
-  return names;
+  std::vector<std::string> companions;
+  for (const std::string& name : names) {
+    TWIN_RETURN_IF_ERROR(CheckInside(root, name));
+    if (fs::is_regular_file(absl::StrCat(root, "/", name), error)) {
+      companions.push_back(name);
+    } else {
+      warnings.push_back(absl::StrCat(name, " is no regular file and is not carried along"));
+    }
+  }
+  return companions;
 }
 
 absl::StatusOr<JsonValue> ReadConfigOf(const std::string& root, const std::string& config_path) {
@@ -177,16 +188,18 @@ absl::StatusOr<JsonValue> ReadConfigOf(const std::string& root, const std::strin
   if (!fs::exists(path, error)) {
     return Error(1401, path, "there is no config", "name it with --config if it lies elsewhere");
   }
+  if (config_path.empty()) TWIN_RETURN_IF_ERROR(CheckInside(root, "config.json"));
   return ReadJson(path);
 }
 
-void NoteFiles(const Checkpoint& checkpoint, Model& model) {
+absl::Status NoteFiles(const Checkpoint& checkpoint, Model& model) {
   model.root = checkpoint.root();
   for (const StoredFile& file : checkpoint.files()) {
     model.files.push_back({file.name, file.identity.size, file.header_sha256});
   }
-  model.companions = CompanionsIn(model.root);
+  TWIN_ASSIGN_OR_RETURN(model.companions, CompanionsIn(model.root, model.warnings));
   for (const std::string& warning : checkpoint.warnings()) model.warnings.push_back(warning);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -237,10 +250,11 @@ absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& conf
   model.graph = *std::move(graph);
   model.sources = std::move(claim.sources);
   KeepLayouts(std::move(layouts), chosen, model);
-  NoteFiles(*checkpoint, model);
+  TWIN_RETURN_IF_ERROR(NoteFiles(*checkpoint, model));
   const std::string generation = absl::StrCat(model.root, "/generation_config.json");
   std::error_code error;
   if (fs::exists(generation, error)) {
+    TWIN_RETURN_IF_ERROR(CheckInside(model.root, "generation_config.json"));
     TWIN_ASSIGN_OR_RETURN(model.generation_config, ReadJson(generation));
   }
   model.reader = std::move(checkpoint);

@@ -125,6 +125,19 @@ def test_exit_statuses(tool, tiny, tmp_path):
     assert tool("score", tiny, "--chip", "v6e", "--shards", 3).code == 3
 
 
+def test_links_out_of_the_folder_are_refused(tool, tiny, tmp_path):
+    """Whatever would be read or carried along: a link may lead into the folder, not out of it."""
+    secret = tmp_path / "secret"
+    secret.write_text("{}")
+    for name in ("tokenizer.json", "LICENSE", "config.json", "generation_config.json"):
+        folder = tmp_path / name
+        shutil.copytree(tiny, folder)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(secret)
+        done = tool.forge(folder, "tpu-exact-portable", tmp_path / "out")
+        assert done.code == 4 and done.codes == ["TF1308"] and not (tmp_path / "out").exists(), done
+
+
 def test_more_shards_than_descriptors(tool, tmp_path):
     import subprocess
     subprocess.run(["python3", ROOT / "tests" / "support" / "big_checkpoint.py", tmp_path / "many", "llama", "--layers", "8", "--shards", "40", "--sparse"],
