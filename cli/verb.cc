@@ -5,6 +5,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "cli/open.h"
+#include "exporters/manifest.h"
 #include "importers/importer.h"
 
 namespace twinforge {
@@ -42,6 +45,13 @@ absl::StatusOr<Model> OpenFlags(const ModelFlags& flags) {
   if (flags.path.empty()) {
     return Error(1003, "MODEL", "no model was named",
                  "give a checkpoint's folder, or --from-config config.json");
+  }
+  if (IsTwin(flags.path)) {
+    TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, ReadManifest(flags.path));
+    if (manifest.target == Target::kTwin) {
+      return Error(1804, flags.path, "is a twin in the native layout, and this verb needs a checkpoint",
+                   "`twinforge unforge` gives its source back; `score` and `prove` read it as it is");
+    }
   }
   return OpenModel(flags.path, flags.config);
 }

@@ -125,6 +125,14 @@ def test_exit_statuses(tool, tiny, tmp_path):
     assert tool("score", tiny, "--chip", "v6e", "--shards", 3).code == 3
 
 
+def test_a_native_twin_is_named_as_such(tool, tiny, tmp_path):
+    assert tool.forge(tiny, "tpu-exact-native", tmp_path / "twin", "--to", "twin").code == 0
+    for words in (["inspect"], ["plan", "--recipe", "tpu-exact-portable"], ["forge", "--recipe", "tpu-exact-portable", "--out", tmp_path / "again"]):
+        done = tool(words[0], tmp_path / "twin", *words[1:])
+        assert done.code == 3 and done.codes == ["TF1804"] and "unforge" in done.err, done
+    assert tool("score", tmp_path / "twin", "--chip", "v6e").code == 0
+
+
 def test_links_out_of_the_folder_are_refused(tool, tiny, tmp_path):
     """Whatever would be read or carried along: a link may lead into the folder, not out of it."""
     secret = tmp_path / "secret"
