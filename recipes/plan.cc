@@ -103,12 +103,12 @@ absl::StatusOr<std::vector<double>> Observe(const Model& model, const WeightPtr&
   return values;
 }
 
+// `before` is the graph as `graph` still is when this begins: what `where` selects from.
 absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& transform, const Model& model,
-                                   Graph& graph) {
+                                   const Graph& before, Graph& graph) {
   const Selector selector(step.parameters->where());
   TWIN_RETURN_IF_ERROR(
       CheckExpectation(step, graph, selector, KnownPlaces(transform.FindSites(graph)), transform.name()));
-  const Graph before = graph;
   const auto selected = [&](const Site& site) { return selector.Selects(before, site.path); };
   const auto observe = [&](const WeightPtr& program) { return Observe(model, program); };
   absl::StatusOr<StepReport> report = Apply(transform, step.name, graph, selected, observe);
@@ -170,7 +170,7 @@ absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeO
                           MakeTransform(*step.parameters, options.context));
     if (IsDisabled(options, step, transform->name())) continue;
     const Graph before = graph;
-    TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, model, graph));
+    TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, model, before, graph));
     if (options.sayable && !report.sites.empty()) {
       if (const absl::Status said = options.sayable(graph); !said.ok()) {
         graph = before;

@@ -24,33 +24,19 @@ constexpr int64_t kContractDepth = 256;
 const std::byte* Raw(const double* values) { return reinterpret_cast<const std::byte*>(values); }
 std::byte* Raw(double* values) { return reinterpret_cast<std::byte*>(values); }
 
-double Apply(MapFn fn, double x, double y) {
-  switch (fn) {
-    case MapFn::kAdd:
-      return x + y;
-    case MapFn::kSub:
-      return x - y;
-    case MapFn::kMul:
-      return x * y;
-    case MapFn::kDiv:
-      return x / y;
-  }
-  return x;
-}
-
 void ApplyAll(MapFn fn, const double* y, int64_t count, double* x) {
   switch (fn) {
     case MapFn::kAdd:
-      for (int64_t i = 0; i < count; ++i) x[i] = Apply(MapFn::kAdd, x[i], y[i]);
+      for (int64_t i = 0; i < count; ++i) x[i] += y[i];
       return;
     case MapFn::kSub:
-      for (int64_t i = 0; i < count; ++i) x[i] = Apply(MapFn::kSub, x[i], y[i]);
+      for (int64_t i = 0; i < count; ++i) x[i] -= y[i];
       return;
     case MapFn::kMul:
-      for (int64_t i = 0; i < count; ++i) x[i] = Apply(MapFn::kMul, x[i], y[i]);
+      for (int64_t i = 0; i < count; ++i) x[i] *= y[i];
       return;
     case MapFn::kDiv:
-      for (int64_t i = 0; i < count; ++i) x[i] = Apply(MapFn::kDiv, x[i], y[i]);
+      for (int64_t i = 0; i < count; ++i) x[i] /= y[i];
       return;
   }
 }
