@@ -9,13 +9,14 @@ MAY = {
     "base": set(),
     "weights": {"base"},
     "ir": {"base", "weights"},
+    "eval": {"base", "weights", "ir"},
     "transforms": {"base", "weights", "ir"},
     "importers": {"base", "weights", "ir"},
     "exporters": {"base", "weights", "ir"},
     "cost": {"base", "weights", "ir"},
-    "recipes": {"base", "weights", "ir", "transforms", "importers", "exporters", "cost"},
+    "recipes": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost"},
     "report": {"base", "cost", "recipes"},
-    "cli": {"base", "weights", "ir", "transforms", "importers", "exporters", "cost", "recipes", "report"},
+    "cli": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "report"},
 }
 
 
