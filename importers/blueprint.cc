@@ -226,7 +226,7 @@ absl::StatusOr<LatentAttentionAttrs> Planner::LatentOf() const {
   attrs.set_scale(
       DefaultLatentScale(plan_.dims.at("nope_dim") + plan_.dims.at("rope_dim"), attrs.rope().scaling()));
   attrs.set_scale_rule(AttentionAttrs::HEAD_DIM);
-  attrs.set_norm_eps(eps_);
+  attrs.set_norm_eps(spec.norm_eps());
   return attrs;
 }
 

@@ -152,6 +152,8 @@ TEST(Rotary, DeepseekPairsNeighboursUnlessTold) {
   };
   EXPECT_EQ(latent(With("deepseek_v3", {})).rope().style(), Rope::INTERLEAVED);
   EXPECT_EQ(latent(With("deepseek_v3", {{"rope_interleave", "false"}})).rope().style(), Rope::HALVES);
+  // The norms of its low ranks are made without the config's eps.
+  EXPECT_EQ(latent(With("deepseek_v3", {{"rms_norm_eps", "0.001"}})).norm_eps(), 1e-6);
   const double plain = latent(With("deepseek_v3", {})).scale();
   EXPECT_EQ(plain, 1.0 / 3) << "(5 + 4)^-1/2";
   const double yarn =
