@@ -80,8 +80,9 @@ absl::Status CheckRope(const Layout& layout, const Graph& graph, const Node& nod
   }
   // Measured with phi3: its config class divides d_model by heads there, whatever head_dim says.
   if (rope.scaling().kind() == RopeScaling::LONGROPE && node.op == OpKind::kAttention &&
-      graph.param(node, "q").type.Get("heads").padded()) {
-    return CannotSay(node, "loaders count longrope's factors by d_model / heads, and heads were padded");
+      (graph.param(node, "q").type.Get("heads").padded() ||
+       graph.param(node, "q").type.Get("d_model").padded())) {
+    return CannotSay(node, "loaders count longrope's factors by d_model / heads, and one of them was padded");
   }
   for (const ConfigBinding& binding : bindings) {
     if (binding.fact == Fact::kRopeInterleaved && scopes.Covers(binding, node)) return absl::OkStatus();
@@ -92,9 +93,20 @@ absl::Status CheckRope(const Layout& layout, const Graph& graph, const Node& nod
 
 absl::Status CheckNorm(const Graph& graph, const Node& node) {
   const ParamAxis& axis = graph.param(node, "scale").type.axes[0];
-  if (!axis.padded()) return absl::OkStatus();
-  return CannotSay(node, absl::StrCat("its mean is over ", axis.logical, " of ", axis.size,
+  const int64_t stated = node.attrs->norm().norm_dim();
+  const int64_t mean_over = stated != 0 ? stated : axis.logical;
+  if (mean_over == axis.size) return absl::OkStatus();
+  return CannotSay(node, absl::StrCat("its mean is over ", mean_over, " of ", axis.size,
                                       " places, a plain runtime's over all"));
+}
+
+// Families that scale their embeddings derive the factor from the width.
+absl::Status CheckEmbedding(const Graph& graph, const Node& node) {
+  const EmbeddingAttrs& attrs = node.attrs->embedding();
+  const double derived = std::sqrt(static_cast<double>(graph.param(node, "table").type.Get("d_model").size));
+  if (!attrs.has_scale() || Same(attrs.scale(), derived)) return absl::OkStatus();
+  return CannotSay(
+      node, absl::StrCat("rows are multiplied by ", attrs.scale(), ", a plain runtime takes ", derived));
 }
 
 // A padded vocabulary is hidden by a bias, or by generation_config's suppress_tokens.
@@ -111,6 +123,7 @@ absl::Status CheckRuntime(const Layout& layout, const Graph& graph,
     if (IsAttention(node)) TWIN_RETURN_IF_ERROR(CheckRope(layout, graph, node, bindings, scopes));
     if (node.op == OpKind::kRmsNorm || node.op == OpKind::kLayerNorm)
       TWIN_RETURN_IF_ERROR(CheckNorm(graph, node));
+    if (node.op == OpKind::kEmbedding) TWIN_RETURN_IF_ERROR(CheckEmbedding(graph, node));
     if (node.op == OpKind::kLmHead) TWIN_RETURN_IF_ERROR(CheckVocab(layout, graph, node));
   }
   return absl::OkStatus();

@@ -137,8 +137,12 @@ absl::Status VerifyMoe(const Graph& graph, const Node& node) {
   return node.Has("shared_up") ? VerifyMlp(node, attrs.shared()) : absl::OkStatus();
 }
 
-absl::Status VerifyNorm(const Node& node) {
+absl::Status VerifyNorm(const Graph& graph, const Node& node) {
   const NormAttrs& attrs = node.attrs->norm();
+  const int64_t size = graph.param(node, "scale").type.axes[0].size;
+  if (attrs.norm_dim() < 0 || attrs.norm_dim() > size) {
+    return Fault(node, absl::StrCat("norm_dim ", attrs.norm_dim(), " of ", size, " places"));
+  }
   if (NotNegative(attrs.eps()) && std::isfinite(attrs.offset())) return absl::OkStatus();
   return Fault(node, absl::StrCat("eps is ", attrs.eps(), ", offset ", attrs.offset()));
 }
@@ -171,7 +175,7 @@ absl::Status VerifyAttrs(const Graph& graph, const Node& node) {
       return VerifyEmbedding(node);
     case OpKind::kRmsNorm:
     case OpKind::kLayerNorm:
-      return VerifyNorm(node);
+      return VerifyNorm(graph, node);
     case OpKind::kAttention:
       return VerifyAttention(graph, node);
     case OpKind::kLatentAttention:

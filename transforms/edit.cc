@@ -126,6 +126,14 @@ void ScaleParam(Rewriter& rewriter, absl::string_view role, double factor) {
   SetProgram(rewriter, role, Scale(rewriter.graph().FindParam(role)->program, factor));
 }
 
+// In f64, so that the sum is rounded once. Without an offset a plain multiply, which turns back.
+void ScaleNorm(Rewriter& rewriter, absl::string_view role, double offset, double factor) {
+  if (offset == 0 || factor == 1) return ScaleParam(rewriter, role, factor);
+  const Param param = *rewriter.graph().FindParam(role);
+  const WeightPtr gain = AddConstant(Cast(param.program, DType::kF64), offset);
+  SetProgram(rewriter, role, Cast(AddConstant(Scale(gain, factor), -offset), param.type.dtype));
+}
+
 void SetProgram(Rewriter& rewriter, absl::string_view role, WeightPtr program) {
   const Param* param = rewriter.graph().FindParam(role);
   TWIN_CHECK(param != nullptr, role);

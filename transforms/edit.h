@@ -78,6 +78,8 @@ void MapAxisEverywhere(Rewriter& rewriter, NodeId node, absl::string_view axis, 
 IndexMap TailPad(int64_t size, int64_t padded);
 // Multiplies a parameter by a constant; by 1 leaves the same program.
 void ScaleParam(Rewriter& rewriter, absl::string_view role, double factor);
+// Multiplies a norm's scale, which is stored as w for (offset + w). REQUIRES: padded places hold -offset.
+void ScaleNorm(Rewriter& rewriter, absl::string_view role, double offset, double factor);
 // Changes the program alone. REQUIRES: same shape and dtype.
 void SetProgram(Rewriter& rewriter, absl::string_view role, WeightPtr program);
 

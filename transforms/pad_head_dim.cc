@@ -49,7 +49,6 @@
 #include "ir/rope.h"
 #include "transforms/edit.h"
 #include "transforms/transforms.pb.h"
-#include "weights/build.h"
 
 namespace twinforge {
 namespace {
@@ -267,17 +266,14 @@ class PadHeadDimTransform : public Transform {
     ScaleParam(rewriter, role, factor);
   }
 
-  // A norm stored as w for (offset + w). Without offset a plain multiply, which turns back.
+  // A norm stored as w for (offset + w).
   static void MapNorm(Rewriter& rewriter, const Node& node, absl::string_view slot, const IndexMap& map,
                       double offset, double factor) {
     if (!node.Has(slot)) return;
     const std::string role(node.Role(slot));
     if (offset == 0) return MapScaled(rewriter, node, slot, map, factor);
     MapAxis(rewriter, role, "head_dim", map, -offset);
-    if (factor == 1) return;
-    const Param param = *rewriter.graph().FindParam(role);
-    const WeightPtr gain = AddConstant(Cast(param.program, DType::kF64), offset);
-    SetProgram(rewriter, role, Cast(AddConstant(Scale(gain, factor), -offset), param.type.dtype));
+    ScaleNorm(rewriter, role, offset, factor);
   }
 
   bool portable_;

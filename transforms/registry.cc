@@ -9,6 +9,7 @@ namespace twinforge {
 using Made = absl::StatusOr<std::unique_ptr<Transform>>;
 Made MakeOrientWeights(const TransformStep&, const TransformContext&);
 Made MakePadHeadDim(const TransformStep&, const TransformContext&);
+Made MakePadHidden(const TransformStep&, const TransformContext&);
 Made MakePadVocab(const TransformStep&, const TransformContext&);
 Made MakePadFfn(const TransformStep&, const TransformContext&);
 Made MakePadHeads(const TransformStep&, const TransformContext&);
@@ -41,6 +42,7 @@ absl::Span<const TransformInfo> AllTransforms() {
   static const std::vector<TransformInfo>& all = *new std::vector<TransformInfo>{
       {"orient_weights", "choose per role whether a kernel lies [out, in] or [in, out]", MakeOrientWeights},
       {"pad_head_dim", "widen every attention head to a multiple, exactly", MakePadHeadDim},
+      {"pad_hidden", "widen the residual stream to a multiple, exactly", MakePadHidden},
       {"pad_vocab", "add masked tokens until the vocabulary is a multiple", MakePadVocab},
       {"pad_ffn", "widen feed-forward blocks with channels that say nothing", MakePadFfn},
       {"pad_heads", "add silent query heads inside every kv group", MakePadHeads},

@@ -16,6 +16,8 @@ RECIPES = {
     "pad_head_dim 128": "step { pad_head_dim { form: PORTABLE multiple: 128 } }",
     "pad_head_dim carrier": "step { pad_head_dim { form: PORTABLE multiple: 32 carrier: true } }",
     "pad_head_dim native": "step { pad_head_dim { form: NATIVE multiple: 32 } }",
+    "pad_hidden": "step { pad_hidden { form: PORTABLE multiple: 64 } }",
+    "pad_hidden native": "step { pad_hidden { form: NATIVE multiple: 64 } }",
     "pad_vocab": "step { pad_vocab { multiple: 128 mask: SUPPRESS_TOKENS } }",
     "pad_vocab unmasked": "step { pad_vocab { multiple: 128 } }",
     "pad_ffn": "step { pad_ffn { multiple: 64 } }",

@@ -24,6 +24,8 @@ constexpr const char* kSteps[] = {
     "pad_head_dim { form: NATIVE multiple: 16 }",
     "pad_head_dim { form: PORTABLE multiple: 16 }",
     "pad_head_dim { form: PORTABLE multiple: 16 carrier: true }",
+    "pad_hidden { form: NATIVE multiple: 40 }",
+    "pad_hidden { form: PORTABLE multiple: 40 }",
     "pad_vocab { multiple: 8 mask: SUPPRESS_TOKENS }",
     "pad_ffn { multiple: 8 }",
     "pad_heads { multiple: 4 }",
@@ -86,6 +88,9 @@ std::string PlainAttrs(const Graph& graph, const Node& node) {
     AttentionAttrs& attention = *attrs.mutable_attention();
     const ParamAxis& head_dim = graph.param(node, "q").type.Get("head_dim");
     if (node.Has("q_norm") && attention.qk_norm_dim() == 0) attention.set_qk_norm_dim(head_dim.logical);
+  }
+  if (attrs.has_norm() && attrs.norm().norm_dim() == 0) {
+    attrs.mutable_norm()->set_norm_dim(graph.param(node, "scale").type.axes[0].logical);
   }
   return attrs.ShortDebugString();
 }

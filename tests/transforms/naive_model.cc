@@ -160,10 +160,12 @@ class Evaluator {
 
   Rows Embed(const Node& node) const {
     const Values table = Get(node, "table");
+    const EmbeddingAttrs& attrs = node.attrs->embedding();
+    const double factor = attrs.has_scale() ? attrs.scale() : 1;
     Rows rows;
     for (int64_t token : tokens_) {
       rows.emplace_back();
-      for (int64_t i = 0; i < table.shape[1]; ++i) rows.back().push_back(table.at({token, i}));
+      for (int64_t i = 0; i < table.shape[1]; ++i) rows.back().push_back(factor * table.at({token, i}));
     }
     return rows;
   }
@@ -172,11 +174,14 @@ class Evaluator {
     const Values scale = Get(node, "scale"), bias = Get(node, "bias");
     const NormAttrs& attrs = node.attrs->norm();
     for (Row& row : x) {
+      // Padding stands at the tail; a norm over the live places does not see it.
+      const int64_t live =
+          attrs.norm_dim() != 0 ? attrs.norm_dim() : graph_.param(node, "scale").type.axes[0].logical;
       if (node.op == OpKind::kLayerNorm) {
-        const double mean = std::accumulate(row.begin(), row.end(), 0.0) / static_cast<double>(row.size());
-        for (double& v : row) v -= mean;
+        const double mean = std::accumulate(row.begin(), row.begin() + live, 0.0) / static_cast<double>(live);
+        for (int64_t i = 0; i < live; ++i) row[i] -= mean;
       }
-      row = RmsNorm(row, scale, attrs.eps(), attrs.offset(), static_cast<double>(row.size()));
+      row = RmsNorm(row, scale, attrs.eps(), attrs.offset(), static_cast<double>(live));
       for (size_t i = 0; i < row.size() && bias.present; ++i) row[i] += bias.data[i];
     }
     return x;

@@ -25,6 +25,7 @@ struct Kind {
   Rope::Style rope = Rope::HALVES;
   bool partial = false;
   enum Ffn { kMlp, kGated, kMoe } ffn = kGated;
+  bool embedding_scale = false;  // rows times the root of the width, as gemma's
   bool clamped = false, latent = false, shared = false, bundles = false;
 };
 
@@ -102,6 +103,9 @@ class Maker {
   OpAttrs Embedding() const {
     OpAttrs attrs;
     attrs.mutable_embedding();
+    if (kind_.embedding_scale) {
+      attrs.mutable_embedding()->set_scale(std::sqrt(static_cast<double>(sizes_.d_model)));
+    }
     return attrs;
   }
 
@@ -278,13 +282,15 @@ std::vector<Kind> Kinds() {
       {.name = "llama", .qkv_bias = true},
       {.name = "llama_tied_bf16", .dtype = DType::kBF16, .tied = true},
       {.name = "qwen3", .qk_norm = true},
+      {.name = "qwen3_tied", .tied = true, .qk_norm = true},
       {.name = "gemma3",
        .tied = true,
        .qk_norm = true,
        .own_scale = true,
        .post_norm = true,
        .norm_offset = 1,
-       .softcap = 30},
+       .softcap = 30,
+       .embedding_scale = true},
       {.name = "glm", .qkv_bias = true, .rope = Rope::INTERLEAVED, .partial = true},
       {.name = "ernie", .rope = Rope::INTERLEAVED},
       {.name = "gpt2",

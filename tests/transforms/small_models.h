@@ -30,10 +30,10 @@ struct SmallModel {
   Graph graph;
 };
 
-// Every kind at these sizes: llama with biases, tied; qwen3 (q and k norms); gemma2 (offset norms, a scale of
-// its own, soft caps); glm (partial, interleaved rotary); gpt2 (layer norms, no rotary, bundles, [in, out]);
-// bert (a head with a bias); mixtral (experts stored apart); gpt_oss (sinks, biases, interleaved bundle);
-// deepseek (latent attention, shared experts).
+// Every kind at these sizes: llama with biases, tied; qwen3 (q and k norms; tied or not); gemma2 (offset
+// norms, a scale of its own, soft caps); glm (partial, interleaved rotary); gpt2 (layer norms, no rotary,
+// bundles, [in, out]); bert (a head with a bias); mixtral (experts stored apart); gpt_oss (sinks, biases,
+// interleaved bundle); deepseek (latent attention, shared experts).
 std::vector<SmallModel> SmallModels(const SmallSizes& sizes);
 
 }  // namespace twinforge
