@@ -3,9 +3,10 @@
 //   out/                            --to hf                    --to twin
 //     config.json                   source's keys, from graph  the same
 //     model*.safetensors + index    source's names and layout  roles as names, oriented by Storage
-//     generation_config.json        with suppress_tokens where the vocabulary is padded
+//     generation_config.json        with suppress_tokens where the vocabulary is padded, else copied
 //     twin.manifest.textproto       recipe, fidelity, hashes, ledger, programs, graph
 //     README.md                     model card; tokenizer files and licence are copied
+//     README.source.md              the source's README.md
 //
 // Output is streamed: the writer plans every byte offset from headers alone, reads boxes of whole rows that
 // fit the memory budget, and publishes the folder by one rename. Bytes do not depend on threads, budget or
@@ -46,12 +47,18 @@ struct SmallFile {
   std::string content;
 };
 
+// A file copied as it is.
+struct Companion {
+  std::string from;  // below the root that is read
+  std::string name;  // below the folder that is written
+};
+
 // Everything that a forge will write, known before a tensor byte is read.
 struct ExportPlan {
   Target target = Target::kHf;
   std::vector<OutputFile> files;
-  std::vector<SmallFile> small_files;   // config.json, index, generation_config.json
-  std::vector<std::string> companions;  // copied from the model's root
+  std::vector<SmallFile> small_files;  // config.json, index, generation_config.json
+  std::vector<Companion> companions;
   std::vector<LedgerRow> ledger;
   std::string layout;      // kHf: the name of the layout that says it
   int64_t bytes_out = 0;   // data of all tensors

@@ -38,6 +38,7 @@ class Discard : public FileSystem {
   int MakeFolder(const std::string&) override { return 0; }
   int Rename(const std::string&, const std::string&) override { return 0; }
   int Remove(const std::string&) override { return 0; }
+  int RemoveFolder(const std::string&) override { return 0; }
   int64_t FreeBytes(const std::string&) override { return std::numeric_limits<int64_t>::max(); }
 };
 
@@ -103,6 +104,10 @@ int FileSystem::Rename(const std::string& from, const std::string& to) {
 }
 
 int FileSystem::Remove(const std::string& path) { return static_cast<int>(OrErrno(unlink(path.c_str()))); }
+
+int FileSystem::RemoveFolder(const std::string& path) {
+  return static_cast<int>(OrErrno(rmdir(path.c_str())));
+}
 
 int64_t FileSystem::FreeBytes(const std::string& path) {
   struct statvfs info;

@@ -43,6 +43,7 @@ class FileSystem {
   virtual int MakeFolder(const std::string& path);
   virtual int Rename(const std::string& from, const std::string& to);  // -EEXIST if `to` exists
   virtual int Remove(const std::string& path);                         // a file
+  virtual int RemoveFolder(const std::string& path);                   // an empty one
   virtual int64_t FreeBytes(const std::string& path);  // that this user may still write beside `path`
 };
 

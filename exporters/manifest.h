@@ -26,6 +26,10 @@ namespace twinforge {
 
 inline constexpr char kManifestName[] = "twin.manifest.textproto";
 
+// The name in a twin of a file that is copied from the source: its own, but for README.md, which is the
+// twin's model card.
+std::string CompanionInTwin(absl::string_view source_name);
+
 // A file of the source with tensors in it.
 struct ManifestSourceFile {
   std::string name;
@@ -62,7 +66,7 @@ struct TwinManifest {
   Provenance provenance;
   std::vector<ManifestSourceFile> source_files;
   std::vector<SmallFile> source_texts;  // config.json, generation_config.json, index: as they were
-  std::vector<std::string> companions;  // files of the twin that are the source's
+  std::vector<std::string> companions;  // files of the source that the twin has, by the source's names
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
   std::vector<LedgerRow> ledger;  // without inverses: Invert() derives them from `tensors`

@@ -218,6 +218,10 @@ class Reader {
 
 }  // namespace
 
+std::string CompanionInTwin(absl::string_view source_name) {
+  return source_name == "README.md" ? "README.source.md" : std::string(source_name);
+}
+
 const ManifestTensor* TwinManifest::Find(absl::string_view name) const {
   auto at =
       std::lower_bound(tensors.begin(), tensors.end(), name,

@@ -106,7 +106,7 @@ class Writer {
       TWIN_RETURN_IF_ERROR(Put(proto));
     }
     ManifestProto proto;
-    for (const std::string& name : request_.plan.companions) proto.add_companions(name);
+    for (const Companion& file : request_.plan.companions) proto.add_companions(file.from);
     return Put(proto);
   }
 

@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -92,10 +95,25 @@ absl::StatusOr<std::unique_ptr<OutputDir>> OutputDir::Open(FileSystem& files, co
   if (&files == &DiscardedFiles()) return dir;
   TWIN_RETURN_IF_ERROR(dir->CheckFresh());
   if (dir->published_) return dir;
+  TWIN_RETURN_IF_ERROR(dir->CheckParent());
   TWIN_RETURN_IF_ERROR(dir->EnterFolder());
-  TWIN_RETURN_IF_ERROR(dir->ReadJournal());
-  TWIN_RETURN_IF_ERROR(dir->CheckRoom());
-  return dir;
+  absl::Status ready = dir->ReadJournal();
+  if (ready.ok()) ready = dir->CheckRoom();
+  if (ready.ok()) return dir;
+  dir->Abandon(ready);
+  return ready;
+}
+
+// The user named `out`, so that is what a missing folder above it is said of, not the folder it is made in.
+absl::Status OutputDir::CheckParent() {
+  const std::string parent = ParentOf(request_.out);
+  std::error_code failed;
+  if (std::filesystem::is_directory(parent, failed)) return absl::OkStatus();
+  const bool there = Exists(parent);
+  return Error(
+      1607, request_.out,
+      absl::StrCat("it would be made in ", parent, there ? ", which is no folder" : ", which does not exist"),
+      there ? "name a folder where this user may write" : absl::StrCat("make that first: mkdir -p ", parent));
 }
 
 // `out` must not exist, but for the moment between rename and the journal's removal.
@@ -118,7 +136,7 @@ absl::Status OutputDir::CheckFresh() {
 
 absl::Status OutputDir::EnterFolder() {
   int64_t made = files_.MakeFolder(partial_);
-  if (made < 0 && made != -EEXIST) return FileError(made, partial_, "making the folder");
+  if (made < 0 && made != -EEXIST) return FileError(made, request_.out, "making the folder beside it");
   folder_fd_ = files_.Open(partial_, FileSystem::OpenMode::kFolder);
   if (folder_fd_ < 0) return FileError(folder_fd_, partial_, "opening the folder");
   int64_t locked = files_.Lock(folder_fd_);
@@ -176,6 +194,7 @@ absl::Status OutputDir::ReadJournal() {
     first = false;
     valid = end + 1;
   }
+  resumable_ = !ranges_.empty() || !finished_.empty();
   journal_fd_ = files_.Open(path, FileSystem::OpenMode::kAppend);
   if (journal_fd_ < 0) return FileError(journal_fd_, path, "opening the journal");
   int64_t cut = valid == text.size() ? 0 : files_.Truncate(journal_fd_, static_cast<int64_t>(valid));
@@ -315,6 +334,7 @@ bool OutputDir::ReadBack(int fd, int64_t offset, std::byte* data, int64_t count)
 }
 
 absl::Status OutputDir::NoteRange(const std::string& name, int64_t offset, int64_t count, uint64_t hash) {
+  resumable_ = true;
   return Note(absl::StrCat("range ", offset, " ", count, " ", absl::Hex(hash, absl::kZeroPad16), " ", name));
 }
 
@@ -329,6 +349,7 @@ absl::Status OutputDir::FinishFile(int fd, const std::string& name, const Finish
   int64_t synced = files_.Sync(fd);
   if (synced < 0) return FileError(synced, PathOf(name), "syncing");
   CloseFile(fd, name);
+  resumable_ = true;
   return Note(absl::StrCat("file ", file.bytes, " ", file.sha256, " ",
                            file.parts.empty() ? "-" : absl::StrJoin(file.parts, ","), " ", name));
 }
@@ -403,6 +424,31 @@ absl::StatusOr<std::string> OutputDir::CopyIn(const std::string& from, const std
   TWIN_RETURN_IF_ERROR(file->CheckUnchanged());
   TWIN_RETURN_IF_ERROR(SyncSmall(name));
   return sha.Finish();
+}
+
+// The journal goes first: killed on the way, the rest is a folder of which nothing is believed. A failure to
+// remove is not reported, since the run's own failure is.
+void OutputDir::Abandon(const absl::Status& why) {
+  if (&files_ == &DiscardedFiles() || published_ || folder_fd_ < 0) return;
+  const std::optional<Diagnostic> d = DiagnosticOf(why);
+  const ExitCode exit = ExitCodeOf(why);
+  const bool may_pass =
+      exit == ExitCode::kResources || exit == ExitCode::kTransient || (d.has_value() && d->code == 1607);
+  if (may_pass && resumable_) return;
+  files_.Remove(PathOf(kJournal));
+  std::vector<std::filesystem::path> below;
+  std::error_code failed;
+  for (auto at = std::filesystem::recursive_directory_iterator(partial_, failed);
+       !failed && at != std::filesystem::recursive_directory_iterator(); at.increment(failed)) {
+    below.push_back(at->path());
+  }
+  // What lies deeper was listed later.
+  for (auto path = below.rbegin(); path != below.rend(); ++path) {
+    const bool folder =
+        std::filesystem::symlink_status(*path, failed).type() == std::filesystem::file_type::directory;
+    folder ? files_.RemoveFolder(path->string()) : files_.Remove(path->string());
+  }
+  files_.RemoveFolder(partial_);
 }
 
 absl::Status OutputDir::Publish() {

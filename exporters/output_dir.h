@@ -11,12 +11,16 @@
 // is only a claim, which the caller checks against the bytes. A journal line carries its own
 // checksum, so one torn by a crash is recognised and dropped with what follows.
 //
+// A run that fails leaves the folder where a later run can go on with it: something is written, and what
+// stopped us may pass (a full disk, an I/O error). Otherwise Abandon() removes it.
+//
 // Publish order, each step synced before the next: files, small files, the folder,
 // rename, the parent. The journal goes last: killed between rename and that, the folder is the
 // finished twin with a hidden file too many, and the next run with this digest removes it.
 #ifndef TWINFORGE_EXPORTERS_OUTPUT_DIR_H_
 #define TWINFORGE_EXPORTERS_OUTPUT_DIR_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -91,6 +95,9 @@ class OutputDir {
   // Makes it OUT. Nothing may be written after.
   absl::Status Publish();
 
+  // After a failure, `why`. Nothing may be written after.
+  void Abandon(const absl::Status& why);
+
   const std::string& partial() const { return partial_; }
 
  private:
@@ -98,6 +105,7 @@ class OutputDir {
   std::string PathOf(absl::string_view name) const;
   absl::Status CheckFresh();
   absl::Status EnterFolder();
+  absl::Status CheckParent();
   absl::Status ReadJournal();
   absl::Status CheckRoom();
   absl::Status SyncFolder(const std::string& path);
@@ -113,7 +121,8 @@ class OutputDir {
   Request request_;
   std::string partial_;
   bool published_ = false;
-  int folder_fd_ = -1;  // holds the lock
+  std::atomic<bool> resumable_ = false;  // the journal tells of a range or a file
+  int folder_fd_ = -1;                   // holds the lock
   int journal_fd_ = -1;
   std::mutex mutex_;  // guards what follows
   int64_t journal_end_ = 0;

@@ -9,7 +9,9 @@
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "exporters/exporter.h"
+#include "exporters/generation_config.h"
 #include "exporters/header.h"
+#include "exporters/manifest.h"
 #include "exporters/plan_parts.h"
 
 namespace twinforge {
@@ -137,63 +139,24 @@ absl::Status CheckPacking(const std::vector<PlannedTensor>& tensors) {
   return absl::OkStatus();
 }
 
-// ---- generation_config.json
+// ---- small files
 
-// Where the vocabulary was padded: its size and how many of it are words.
-const ParamAxis* PaddedVocabulary(const Graph& graph) {
-  for (const auto& [role, param] : graph.params()) {
-    for (const ParamAxis& axis : param.type.axes) {
-      if (axis.name == "vocab" && axis.padded()) return &axis;
-    }
-  }
-  return nullptr;
-}
-
-// A file of its own replaces what a runtime would have derived from config.json, so that is carried over.
-JsonValue DerivedGeneration(const JsonValue& config) {
-  JsonValue made = JsonValue::Object();
-  for (absl::string_view key : {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}) {
-    const JsonValue* value = config.Find(key);
-    if (value != nullptr && !value->is_null()) made.Set(key, *value);
-  }
-  return made;
-}
-
-// generation_config.json with the padded places suppressed, so that generate() never says one.
-JsonValue GenerationConfig(const Model& model) {
-  const ParamAxis* vocab = PaddedVocabulary(model.graph);
-  bool generates = model.graph.FindParam("lm_head") != nullptr || !model.generation_config.is_null();
-  if (vocab == nullptr || !generates) return model.generation_config;
-  JsonValue config = model.generation_config;
-  if (config.is_null()) config = DerivedGeneration(model.config);
-  std::vector<JsonValue> suppressed;
-  std::set<int64_t> there;
-  const JsonValue* before = config.Find("suppress_tokens");
-  if (before != nullptr && before->kind() == JsonValue::Kind::kArray) {
-    suppressed = before->items();
-    for (const JsonValue& token : suppressed) there.insert(token.as_integer());
-  }
-  for (int64_t token = vocab->logical; token < vocab->size; ++token) {
-    if (there.insert(token).second) suppressed.push_back(JsonValue::Integer(token));
-  }
-  config.Set("suppress_tokens", JsonValue::Array(std::move(suppressed)));
-  return config;
-}
-
-void AddSmallFiles(const Model& model, const JsonValue& config, ExportPlan& plan) {
+absl::Status AddSmallFiles(const Model& model, const JsonValue& config, ExportPlan& plan) {
   auto add = [&](std::string name, std::string content) {
     plan.small_files.push_back({std::move(name), std::move(content)});
   };
   if (!config.is_null()) add("config.json", config.Text() + "\n");
-  JsonValue generation = GenerationConfig(model);
+  TWIN_ASSIGN_OR_RETURN(const JsonValue generation, TwinGenerationConfig(model));
   if (!generation.is_null()) add("generation_config.json", generation.Text() + "\n");
   if (plan.files.size() > 1) add("model.safetensors.index.json", IndexText(plan.files));
-  std::set<std::string> written = {"README.md", "twin.manifest.textproto"};
+  std::set<std::string> written = {"README.md", kManifestName};
   for (const SmallFile& file : plan.small_files) written.insert(file.name);
   for (const OutputFile& file : plan.files) written.insert(file.name);
   for (const std::string& name : model.companions) {
-    if (written.insert(name).second) plan.companions.push_back(name);
+    std::string there = CompanionInTwin(name);
+    if (written.insert(there).second) plan.companions.push_back({name, std::move(there)});
   }
+  return absl::OkStatus();
 }
 
 // ---- ledger
@@ -241,7 +204,7 @@ absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& o
     plan.files.push_back(MakeFile(FileName(i, shards.size()), std::move(shards[i]), metadata));
     for (const OutputTensor& tensor : plan.files.back().tensors) plan.bytes_out += tensor.bytes;
   }
-  AddSmallFiles(model, content.config, plan);
+  TWIN_RETURN_IF_ERROR(AddSmallFiles(model, content.config, plan));
   TWIN_RETURN_IF_ERROR(CheckLedger(model, plan));
   TWIN_RETURN_IF_ERROR(PlanMemory(static_cast<int64_t>(model.sources.size()), options, plan));
   plan.digest = DigestOf(plan, model.files);

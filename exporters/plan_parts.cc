@@ -103,7 +103,7 @@ std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sour
     add(file.name);
     add(file.content);
   }
-  for (const std::string& name : plan.companions) add(name);
+  for (const Companion& file : plan.companions) add(file.name);
   return sha.Finish();
 }
 

@@ -1,7 +1,9 @@
-// What writing a twin and writing a source back have in common, beside the stream of tensors.
+// What writing a twin and writing a source back have in common: one folder, opened or resumed, streamed into,
+// closed with its small files, published; given up where a failure leaves nothing to go on with.
 #ifndef TWINFORGE_EXPORTERS_PUBLISH_H_
 #define TWINFORGE_EXPORTERS_PUBLISH_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,25 +11,25 @@
 #include "exporters/exporter.h"
 #include "exporters/manifest.h"
 #include "exporters/output_dir.h"
+#include "exporters/stream.h"
 #include "weights/read.h"
 
 namespace twinforge {
 
-// The options' own, the sink for "/dev/null", or the system's.
-FileSystem& FilesFor(const ExportOptions& options, const std::string& out);
+struct PublishRequest {
+  const ExportPlan& plan;
+  const ExportOptions& options;
+  std::string root;               // the folder that is read; `out` may not lie in it (TF1611)
+  std::vector<std::string> read;  // its files with tensors: one that changes makes a journal worthless
+  const TensorReader& reader;
+  std::string out;
+  // Writes what comes after tensors and small files; `small` are those, as written. Null: nothing.
+  std::function<absl::Status(const StreamResult& streamed, std::vector<ManifestFile> small, OutputDir& dir)>
+      close;
+};
 
-// Refuses (TF1611) an output folder inside the folder that is read.
-absl::Status CheckOutside(const std::string& root, const std::string& out);
-
-// One line that changes when one of the files below `root` does: their sizes, times and inodes.
-std::string StampOf(const std::string& root, const std::vector<std::string>& names);
-
-// Every statistic that the files' programs use, each in one pass.
-absl::StatusOr<StatCache> StatsOf(const std::vector<OutputFile>& files, const TensorReader& reader);
-
-// The plan's small files, and its companions copied from `root`.
-absl::StatusOr<std::vector<ManifestFile>> WriteSmallFiles(const ExportPlan& plan, const std::string& root,
-                                                          OutputDir& dir);
+absl::StatusOr<ExportResult> WriteAndPublish(const PublishRequest& request,
+                                             const std::function<void(const Progress&)>& progress);
 
 }  // namespace twinforge
 

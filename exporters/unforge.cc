@@ -1,13 +1,15 @@
+#include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/diagnostic.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "exporters/plan_parts.h"
 #include "exporters/publish.h"
-#include "exporters/stream.h"
 #include "exporters/twin.h"
 
 namespace twinforge {
@@ -22,8 +24,16 @@ struct Homeward {
   std::vector<std::string> missing;
 };
 
+// What to do about a source that no longer can be told apart, with the steps that may have done it.
+std::string WayHome(const std::vector<std::string>& steps) {
+  std::string hint =
+      "take the source checkpoint itself, or forge a twin without the step that folded it: --skip-step";
+  if (!steps.empty()) absl::StrAppend(&hint, "; this twin's steps: ", absl::StrJoin(steps, "; "));
+  return hint;
+}
+
 // Which sources can come back, and which only roughly; one that can't is refused.
-absl::StatusOr<Homeward> Judge(const std::vector<LedgerRow>& ledger,
+absl::StatusOr<Homeward> Judge(const TwinManifest& manifest, const std::vector<LedgerRow>& ledger,
                                const std::vector<SourceTensor>& sources) {
   Homeward home;
   const LedgerRow* lost = nullptr;
@@ -57,7 +67,7 @@ absl::StatusOr<Homeward> Judge(const std::vector<LedgerRow>& ledger,
       1802, lost->source,
       absl::StrCat("it cannot be turned back: ", lost->reason.empty() ? FateName(lost->fate) : lost->reason,
                    count > 1 ? absl::StrCat("; so it is with ", count - 1, " more") : ""),
-      "keep the source checkpoint: a twin of this recipe does not hold all of it");
+      WayHome(manifest.provenance.steps));
 }
 
 absl::StatusOr<OutputFile> FileBack(const ManifestSourceFile& source, const Homeward& home) {
@@ -89,7 +99,11 @@ void AddTexts(const TwinManifest& manifest, const Homeward& home, ExportPlan& pl
     bool stale = text.name == kIndexName && !home.missing.empty();
     plan.small_files.push_back({text.name, stale ? IndexText(plan.files) : text.content});
   }
-  plan.companions = manifest.companions;
+  for (const std::string& name : manifest.companions) {
+    const auto is_text = [&](const SmallFile& text) { return text.name == name; };
+    if (std::none_of(plan.small_files.begin(), plan.small_files.end(), is_text))
+      plan.companions.push_back({CompanionInTwin(name), name});
+  }
 }
 
 void Warn(const Homeward& home, ExportPlan& plan) {
@@ -124,7 +138,7 @@ absl::StatusOr<ExportPlan> PlanUnforge(const TwinManifest& manifest, const Store
   ExportPlan plan;
   plan.target = Target::kHf;
   plan.ledger = Invert(programs, nodes);
-  TWIN_ASSIGN_OR_RETURN(Homeward home, Judge(plan.ledger, sources));
+  TWIN_ASSIGN_OR_RETURN(Homeward home, Judge(manifest, plan.ledger, sources));
   for (const ManifestSourceFile& source : manifest.source_files) {
     TWIN_ASSIGN_OR_RETURN(OutputFile file, FileBack(source, home));
     if (file.tensors.empty() && !source.tensors.empty()) continue;
@@ -143,32 +157,12 @@ absl::StatusOr<ExportPlan> PlanUnforge(const TwinManifest& manifest, const Store
 absl::StatusOr<ExportResult> Unforge(const StoredTwin& stored, const ExportPlan& plan,
                                      const ExportOptions& options, const std::string& out,
                                      const std::function<void(const Progress&)>& progress) {
-  TWIN_RETURN_IF_ERROR(CheckOutside(stored.root, out));
-  std::map<std::string, int> names;
-  for (const SourceTensor& tensor : stored.tensors) names[tensor.file] = 0;
-  std::vector<std::string> list;
-  for (const auto& [name, unused] : names) list.push_back(name);
-  int64_t bytes = 0;
-  for (const OutputFile& file : plan.files) bytes += file.bytes;
-  TWIN_ASSIGN_OR_RETURN(std::unique_ptr<OutputDir> dir,
-                        OutputDir::Open(FilesFor(options, out), {out, plan.digest, StampOf(stored.root, list),
-                                                                 bytes, options.seams.direct_bytes}));
-  if (dir->published()) return ExportResult{.folder = out, .bytes_reused = bytes};
-  TWIN_ASSIGN_OR_RETURN(StatCache stats, StatsOf(plan.files, *stored.reader));
-  StreamRequest request{.files = plan.files,
-                        .reader = *stored.reader,
-                        .stats = &stats,
-                        .workers = plan.workers,
-                        .share = plan.share,
-                        .tile_bytes = options.seams.tile_bytes};
-  TWIN_ASSIGN_OR_RETURN(StreamResult streamed, StreamFiles(request, *dir, progress));
-  TWIN_RETURN_IF_ERROR(stored.reader->CheckUnchanged());
-  TWIN_RETURN_IF_ERROR(WriteSmallFiles(plan, stored.root, *dir).status());
-  TWIN_RETURN_IF_ERROR(dir->Publish());
-  return ExportResult{.folder = out,
-                      .bytes_written = streamed.bytes_written,
-                      .bytes_reused = streamed.bytes_reused,
-                      .peak_scratch_bytes = streamed.peak_scratch_bytes};
+  std::set<std::string> names;
+  for (const SourceTensor& tensor : stored.tensors) names.insert(tensor.file);
+  PublishRequest request{
+      .plan = plan, .options = options, .root = stored.root, .reader = *stored.reader, .out = out};
+  request.read.assign(names.begin(), names.end());
+  return WriteAndPublish(request, progress);
 }
 
 }  // namespace twinforge

@@ -156,12 +156,12 @@ absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
 
 // ---- a checkpoint
 
-// Files that travel with the weights: tokenizer, templates, licence.
+// Files that travel with the weights: tokenizer, templates, licence, what the model card says.
 absl::StatusOr<std::vector<std::string>> CompanionsIn(const std::string& root,
                                                       std::vector<std::string>& warnings) {
   static const LazyRE2 pattern = {
       R"(tokenizer.*\.json|tokenizer\.model.*|.*\.model|.*\.tiktoken|merges\.txt|vocab\..*)"
-      R"(|special_tokens_map\.json|added_tokens\.json|chat_template.*)"
+      R"(|README\.md|generation_config\.json|special_tokens_map\.json|added_tokens\.json|chat_template.*)"
       R"(|(LICENSE|LICENCE|NOTICE|USE_POLICY|COPYING).*)"};
   std::vector<std::string> names;
   std::error_code error;

@@ -6,6 +6,7 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,7 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::TextFormat;
 
+constexpr int64_t kLargestRecipe = 1 << 20;
 constexpr int kMaxSplices = 8;  // depth of `use` in `use`
 
 // Keeps the first mistake that the text parser finds, with its place.
@@ -207,6 +209,13 @@ Fidelity FidelityOf(Require require) {
   }
 }
 
+// A file that is no recipe is a mistake on the command line, not a damaged checkpoint.
+absl::Status AsRecipeError(const absl::Status& status) {
+  const std::optional<Diagnostic> d = DiagnosticOf(status);
+  if (!d.has_value() || ExitCodeOf(status) != ExitCode::kCorrupt) return status;
+  return Error(1112, d->place, d->message, "name a recipe's file, or one of `twinforge recipe list`");
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedRecipe> ParseRecipe(absl::string_view text, absl::string_view place) {
@@ -227,8 +236,9 @@ absl::StatusOr<LoadedRecipe> ParseRecipe(absl::string_view text, absl::string_vi
 absl::StatusOr<LoadedRecipe> LoadRecipe(const std::string& name_or_file) {
   const bool is_file = absl::StrContains(name_or_file, "/") || absl::EndsWith(name_or_file, ".textproto");
   if (is_file) {
-    TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(name_or_file, 1 << 20));
-    return ParseRecipe(text, name_or_file);
+    absl::StatusOr<std::string> text = ReadTextFile(name_or_file, kLargestRecipe);
+    if (!text.ok()) return AsRecipeError(text.status());
+    return ParseRecipe(*text, name_or_file);
   }
   TWIN_ASSIGN_OR_RETURN(std::string text, LibraryRecipeText(name_or_file));
   return ParseRecipe(text, name_or_file);

@@ -137,6 +137,14 @@ TEST(Export, AModelFromAConfigAloneIsRefused) {
   EXPECT_EQ(CodeOf(Forge(model, {}, "/nowhere/out").status()), 1612);
 }
 
+TEST(Export, LeavesNothingWhereTheSourceCannotBeRead) {
+  TempFolder temp;
+  Model model = Twin(Rewriting::kPad);
+  model.companions = {"tokenizer.json"};  // which is not there: found when all tensors are written
+  EXPECT_EQ(CodeOf(Forge(model, SmallTiles(Target::kHf), temp / "out").status()), 1202);
+  EXPECT_EQ(List(temp.path()), "");
+}
+
 TEST(Export, CopiesCompanionsAndCarriesTheLicence) {
   TempFolder temp;
   CopyTinyLlama(temp / "in");
@@ -151,6 +159,7 @@ TEST(Export, CopiesCompanionsAndCarriesTheLicence) {
   Tree tree = ReadTree(temp / "out");
   EXPECT_EQ(tree["tokenizer.json"], "{}");
   EXPECT_EQ(tree["LICENSE"], "do what you like");
+  EXPECT_EQ(tree["README.source.md"], ReadFile(temp / "in/README.md"));
   EXPECT_EQ(tree["README.md"].substr(0, 55), "---\nlicense: apache-2.0\nbase_model:\n- org/base\nlibrary_");
 }
 

@@ -154,6 +154,34 @@ TEST(OutputDir, SaysBeforehandThatTheDiskIsTooSmall) {
   auto dir = OutputDir::Open(SystemFiles(), request);
   EXPECT_EQ(CodeOf(dir.status()), 1605);
   EXPECT_EQ(ExitCodeOf(dir.status()), ExitCode::kResources);
+  EXPECT_EQ(List(temp.path()), "") << "nothing was written, so there is nothing to go on with";
+  LeaveHalf(temp / "out");
+  EXPECT_EQ(CodeOf(OutputDir::Open(SystemFiles(), request).status()), 1605);
+  EXPECT_NE(MustOpen(RequestFor(temp / "out"))->FindFinished("done"), nullptr) << "what was written stays";
+}
+
+TEST(OutputDir, IsGivenUpWhereNoLaterRunCanGoOn) {
+  TempFolder temp;
+  for (const auto& [code, stays] : {std::pair(1605, true),
+                                    {1606, true},
+                                    {1607, true},
+                                    {1205, false},
+                                    {1310, false},
+                                    {1202, false},
+                                    {1603, false}}) {
+    LeaveHalf(temp / "out");
+    auto dir = MustOpen(RequestFor(temp / "out"));
+    ASSERT_TRUE(dir->WriteSmall("sub/small.txt", "hello").ok());
+    dir->Abandon(Error(code, "", "test"));
+    EXPECT_EQ(List(temp.path()), stays ? "out.partial-0123456789ab" : "") << code;
+  }
+}
+
+TEST(OutputDir, LeavesTheFolderOfAnotherRunAlone) {
+  TempFolder temp;
+  auto dir = MustOpen(RequestFor(temp / "out"));
+  EXPECT_EQ(CodeOf(OutputDir::Open(SystemFiles(), RequestFor(temp / "out")).status()), 1609);
+  EXPECT_EQ(List(temp.path()), "out.partial-0123456789ab");
 }
 
 TEST(OutputDir, PublishesWithoutAJournal) {

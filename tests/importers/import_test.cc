@@ -411,7 +411,8 @@ TEST_F(Checkpoints, CompanionsAndGenerationConfigComeAlong) {
   folder_.Write("generation_config.json", R"({"suppress_tokens": [3]})");
   const auto model = Open(With("llama", {}));
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->companions, ElementsAre("LICENSE", "merges.txt", "tokenizer.json"));
+  EXPECT_THAT(model->companions,
+              ElementsAre("LICENSE", "generation_config.json", "merges.txt", "tokenizer.json"));
   EXPECT_NE(model->generation_config.Find("suppress_tokens"), nullptr);
   ASSERT_EQ(model->files.size(), 1u);
   EXPECT_EQ(model->files[0].name, "model.safetensors");
