@@ -1,6 +1,7 @@
 #include "exporters/tiles.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "weights/codec.h"
 #include "weights/dtype.h"
@@ -62,11 +63,38 @@ int64_t LargestRows(const WeightPtr& w, int64_t axis, int64_t granule, int64_t s
 // Tiles that are looked at for the most costly one; more are sampled evenly.
 constexpr int64_t kTilesLookedAt = 4096;
 
+// The tile with the element at `start` along `axis` and at 0 along the others.
+int64_t TileOf(const Shape& shape, const Tiling& tiling, int64_t axis, int64_t start) {
+  const int64_t per_row = (shape[tiling.axis] + tiling.rows - 1) / tiling.rows;
+  if (axis == tiling.axis) return start / tiling.rows;
+  int64_t tile = start * per_row;
+  for (int64_t i = axis + 1; i < tiling.axis; ++i) tile *= shape[i];
+  return tile;
+}
+
+// Tiles in which an operand of a concat begins, is in its middle, or ends: a small operand among large ones
+// may need the most room and lie between any two samples.
+void AddOperandTiles(const WeightPtr& w, const Tiling& tiling, std::vector<int64_t>& tiles) {
+  if (w->kind() == WeightKind::kCast) return AddOperandTiles(w->child(), tiling, tiles);
+  if (w->kind() != WeightKind::kConcat || w->axis() > tiling.axis) return;
+  int64_t start = 0;
+  for (const WeightPtr& operand : w->children()) {
+    const int64_t extent = operand->shape()[w->axis()];
+    if (extent == 0) continue;
+    for (int64_t at : {start, start + extent / 2, start + extent - 1})
+      tiles.push_back(TileOf(w->shape(), tiling, w->axis(), at));
+    start += extent;
+  }
+}
+
 // Takes and concats make some tiles dearer than others.
 int64_t DearestTile(const WeightPtr& w, const Tiling& tiling) {
-  int64_t cost = 0;
+  std::vector<int64_t> tiles = {tiling.tiles - 1};
   int64_t stride = std::max<int64_t>(1, tiling.tiles / kTilesLookedAt);
-  for (int64_t tile = 0; tile < tiling.tiles; tile += stride) {
+  for (int64_t tile = 0; tile < tiling.tiles; tile += stride) tiles.push_back(tile);
+  if (stride > 1) AddOperandTiles(w, tiling, tiles);
+  int64_t cost = 0;
+  for (int64_t tile : tiles) {
     int64_t first;
     cost = std::max(cost, Cost(w, TileBox(w, tiling, tile, &first)));
   }

@@ -177,6 +177,9 @@ absl::Status PrepareStats(const WeightPtr& w, const TensorReader& reader, Scratc
 
 absl::Status Read(const WeightPtr& w, const Box& box, const TensorReader& reader, std::byte* out,
                   Scratch& scratch, const StatCache* stats) {
+  // All the room of this read at once: a block of earlier, smaller reads would lie idle beside the memory of
+  // each push that it can't hold, and what is held would be the sum of both.
+  if (w->kind() != WeightKind::kSource) scratch.Reserve(ScratchBytes(w, box, stats));
   const Region region = {Ints(box.start.begin(), box.start.end()), Ints(box.size.begin(), box.size.end())};
   return Walk(&reader, &scratch, stats).Visit(*w, region, DenseTarget(out, box.size));
 }

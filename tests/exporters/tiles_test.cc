@@ -51,6 +51,19 @@ TEST(Tiles, CoverEveryTensorOnceInOrder) {
   }
 }
 
+// One small operand that has to be computed, among rows that are only copied, wherever it lies.
+TEST(Tiles, ASmallOperandOfALongConcatIsReckonedWith) {
+  const WeightPtr copied = Source("x", DType::kBF16, {30'000, 8});
+  const WeightPtr computed = Cast(Transpose(Source("y", DType::kF32, {8, 3}), {1, 0}), DType::kBF16);
+  for (const std::vector<WeightPtr>& operands :
+       {std::vector<WeightPtr>{copied, computed, copied}, {copied, computed}, {computed, copied}}) {
+    const WeightPtr w = Concat(0, operands);
+    const Tiling tiling = Cut(w, 40, 16);
+    ASSERT_GT(tiling.tiles, 4096 * 2) << "more than are looked at";
+    ExpectExact(w, tiling);
+  }
+}
+
 TEST(Tiles, FourBitRowsOfOddLengthAreCutInPairs) {
   WeightPtr w = Source("x", DType::kF4, {6, 5});
   Tiling tiling = Cut(w, 35, 8);

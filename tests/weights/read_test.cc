@@ -1,5 +1,6 @@
 // Reading, case by case: what a read asks of the files, how much room it takes, how it fails.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "tests/support/random_weights.h"
 #include "weights/build.h"
@@ -57,6 +58,44 @@ TEST_F(ReadCost, LongRowsAreReadIntoWiderRows) {
   const Outcome outcome = ReadWhole(Concat(1, {w_, v_}), sources_);
   EXPECT_EQ(outcome.calls, 2 * 96);
   EXPECT_EQ(outcome.scratch, 0);
+}
+
+// Notes how much memory the process has allocated while it is read.
+class HeldReader : public TensorReader {
+ public:
+  explicit HeldReader(const NaiveTensors& sources) : reader_(sources), before_(Held()) {}
+  absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
+                            std::byte* out) const override {
+    most_ = std::max(most_, Held() - before_);
+    return reader_.ReadElements(source, first, count, out);
+  }
+  int64_t most() const { return most_; }
+
+ private:
+  static int64_t Held() {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  }
+  MemoryReader reader_;
+  int64_t before_;
+  mutable int64_t most_ = 0;
+};
+
+// What is held is what the worst read needs, also where cheaper reads went before: the operands of a concat.
+TEST_F(ReadCost, WhatIsHeldIsTheWorstReadAndNotTheSumOfTwo) {
+  const NaiveTensors sources = {{"a", Counting(DType::kBF16, {512, 512})},
+                                {"b", Counting(DType::kF32, {1024, 512})}};
+  const WeightPtr first = Transpose(Source("a", DType::kBF16, {512, 512}), {1, 0});
+  const WeightPtr second = Cast(Transpose(Source("b", DType::kF32, {1024, 512}), {1, 0}), DType::kBF16);
+  const WeightPtr w = Concat(1, {first, second});
+  const Box boxes[] = {{{0, 0}, {512, 512}}, {{0, 512}, {512, 1024}}};
+  ASSERT_GT(ScratchBytes(w, boxes[0]), 1 << 18);
+  ASSERT_GT(ScratchBytes(w, boxes[1]), ScratchBytes(w, boxes[0]));
+  std::vector<std::byte> out(512 * 1024 * 2);
+  Scratch scratch;
+  const HeldReader reader(sources);
+  for (const Box& box : boxes) ASSERT_TRUE(Read(w, box, reader, out.data(), scratch).ok());
+  EXPECT_LE(reader.most(), ScratchBytes(w, boxes[1]) + (1 << 16));
 }
 
 TEST_F(ReadCost, PaddedHeadsAreOneReadEach) {
