@@ -88,17 +88,22 @@ absl::Status ReadableFile::ReadAt(int64_t offset, int64_t count, std::byte* out)
   return absl::OkStatus();
 }
 
-absl::Status ReadableFile::CheckUnchanged() const {
+absl::Status ReadableFile::CheckUnchanged() const { return CheckUnchangedFile(path_, identity_); }
+
+absl::Status CheckUnchangedFile(const std::string& path, const FileIdentity& then) {
   struct stat info;
-  if (::stat(path_.c_str(), &info) != 0) {
-    return Error(1205, path_, absl::StrCat("was there when opened, and now: ", std::strerror(errno)));
+  if (::stat(path.c_str(), &info) != 0) {
+    return Error(1205, path, absl::StrCat("was there when opened, and now: ", std::strerror(errno)));
   }
-  const FileIdentity now = IdentityOf(info);
-  if (now == identity_) return absl::OkStatus();
-  const char* what = now.inode != identity_.inode ? "was replaced by another file"
-                     : now.size != identity_.size ? "changed its size"
-                                                  : "was written to";
-  return Error(1205, path_, absl::StrCat(what, " while it was being read"),
+  return CheckSameFile(path, then, IdentityOf(info));
+}
+
+absl::Status CheckSameFile(const std::string& path, const FileIdentity& then, const FileIdentity& now) {
+  if (now == then) return absl::OkStatus();
+  const char* what = now.inode != then.inode ? "was replaced by another file"
+                     : now.size != then.size ? "changed its size"
+                                             : "was written to";
+  return Error(1205, path, absl::StrCat(what, " while it was being read"),
                "wait until whatever writes it has finished, then run again");
 }
 

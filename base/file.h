@@ -48,6 +48,11 @@ class ReadableFile {
   FileIdentity identity_;
 };
 
+// Fails (TF1205) where the file at `path`, found as `now`, is not the one that was `then`.
+absl::Status CheckSameFile(const std::string& path, const FileIdentity& then, const FileIdentity& now);
+// The same for what lies at `path` now.
+absl::Status CheckUnchangedFile(const std::string& path, const FileIdentity& then);
+
 // A whole small text file. More than `limit` bytes is a diagnostic, found before allocation.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit = 64 << 20);
 

@@ -1,10 +1,8 @@
 #include "importers/adapter.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,10 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/diagnostic.h"
-#include "base/file.h"
 #include "base/status_macros.h"
+#include "importers/adapter_config.h"
 #include "importers/checkpoint.h"
-#include "importers/config_view.h"
 #include "ir/layout_parts.h"
 #include "weights/build.h"
 
@@ -58,41 +55,6 @@ class ModelAndAdapter : public TensorReader {
   std::shared_ptr<const Checkpoint> adapter_;
   absl::flat_hash_map<std::string, WeightPtr> stored_;
 };
-
-struct Settings {
-  double alpha = 1;
-  bool rank_stabilised = false;  // factor alpha / sqrt(r) (Kalajdzievski 2023, arXiv:2312.03732)
-  double Factor(int64_t rank) const {
-    const auto r = static_cast<double>(rank);
-    return rank_stabilised ? alpha / std::sqrt(r) : alpha / r;
-  }
-};
-
-absl::StatusOr<Settings> ReadSettings(const std::string& path) {
-  const std::string file = absl::StrCat(path, "/adapter_config.json");
-  std::error_code error;
-  if (!fs::exists(file, error)) return Error(1420, path, "there is no adapter_config.json");
-  TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(file));
-  TWIN_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text, "adapter_config.json"));
-  const ConfigView config(json, "adapter_config.json");
-  TWIN_ASSIGN_OR_RETURN(const std::string kind, config.GetString("peft_type", "LORA"));
-  if (kind != "LORA") return Error(1421, config.place(), absl::StrCat("peft_type ", kind, " is not merged"));
-  TWIN_ASSIGN_OR_RETURN(const std::string bias, config.GetString("bias", "none"));
-  if (bias != "none") return Error(1421, config.place(), absl::StrCat("bias \"", bias, "\" is not merged"));
-  for (const char* key : {"use_dora", "lora_bias", "modules_to_save", "alpha_pattern", "layer_replication",
-                          "target_parameters", "trainable_token_indices", "use_qalora"}) {
-    Condition set;
-    set.set_key(key);
-    if (config.Holds(set, "")) return Error(1421, config.place(), absl::StrCat(key, " is not merged"));
-  }
-  Number alpha;
-  alpha.add_key("lora_alpha");
-  Settings settings;
-  TWIN_ASSIGN_OR_RETURN(settings.alpha, config.Get(alpha));
-  TWIN_ASSIGN_OR_RETURN(const double stabilised, config.GetNumber("use_rslora", 0));
-  settings.rank_stabilised = stabilised != 0;
-  return settings;
-}
 
 // B [out, r] of a stored tensor, cut to the rows of one of its parts.
 absl::StatusOr<WeightPtr> RowsOfPart(const WeightPtr& b, const LayoutTensor& tensor,
@@ -159,6 +121,18 @@ absl::Status AddModule(const LayoutTensor& tensor, const Graph& graph, const Wei
   return absl::OkStatus();
 }
 
+// The tensor is one that adapter_config.json speaks of, in the rank that it says.
+absl::Status CheckDeclared(const AdapterConfig& config, const StoredTensor& tensor, const std::string& module,
+                           bool is_a) {
+  if (!config.Targets(module)) {
+    return Error(1422, tensor.name, "target_modules of adapter_config.json does not name its module");
+  }
+  const int64_t rank = config.RankOf(module);
+  if (tensor.shape.size() == 2 && tensor.shape[is_a ? 0 : 1] == rank) return absl::OkStatus();
+  return Error(1423, tensor.name,
+               absl::StrCat("it is ", ShapeText(tensor.shape), ", and adapter_config.json says rank ", rank));
+}
+
 // The first of adapter/, adapter/2/, ... that no source of the model bears.
 std::string FreePrefix(const Model& model) {
   for (int number = 1;; ++number) {
@@ -172,13 +146,18 @@ std::string FreePrefix(const Model& model) {
 
 absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
   const std::string prefix = FreePrefix(model);
-  TWIN_ASSIGN_OR_RETURN(const Settings settings, ReadSettings(path));
+  TWIN_ASSIGN_OR_RETURN(const AdapterConfig config, AdapterConfig::ReadFrom(path));
   const std::string file = absl::StrCat(path, "/adapter_model.safetensors");
   std::error_code error;
   if (!fs::exists(file, error)) return Error(1420, path, "there is no adapter_model.safetensors");
   TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(file));
   absl::flat_hash_map<std::string, const LayoutTensor*> places;
-  for (const LayoutTensor& tensor : model.layouts[0].tensors) places[tensor.name] = &tensor;
+  std::vector<std::string> modules;
+  for (const LayoutTensor& tensor : model.layouts[0].tensors) {
+    places[tensor.name] = &tensor;
+    modules.emplace_back(absl::StripSuffix(tensor.name, ".weight"));
+  }
+  TWIN_RETURN_IF_ERROR(config.CheckNamed(modules));
 
   const auto source_of = [&](const StoredTensor& tensor) {
     return Source(absl::StrCat(prefix, tensor.name), tensor.dtype, tensor.shape);
@@ -193,9 +172,11 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
         partner == nullptr) {
       return Error(1422, tensor.name, "the model has no weight for this adapter tensor");
     }
+    TWIN_RETURN_IF_ERROR(
+        CheckDeclared(config, tensor, std::string(absl::StripPrefix(module, kModules)), is_a));
     if (!is_a) continue;
     TWIN_RETURN_IF_ERROR(AddModule(*place->second, model.graph, source_of(tensor), source_of(*partner),
-                                   settings.Factor(tensor.shape.empty() ? 1 : tensor.shape[0]), adapter));
+                                   config.Factor(tensor.shape[0]), adapter));
   }
   for (const StoredTensor& tensor : checkpoint->tensors()) {
     model.sources.push_back({absl::StrCat(prefix, tensor.name),

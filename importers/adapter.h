@@ -4,9 +4,9 @@
 //   adapter_model.safetensors    base_model.model.<module>.lora_A.weight [r, in]
 //                                base_model.model.<module>.lora_B.weight [out, r]
 //
+// Each tensor is of a module that the config names, in the rank that it says (importers/adapter_config.h).
 // <module>.weight is a stored tensor of the model's layout. Where that one holds several roles (fused q, k
-// and v), B is cut as the tensor is and A is shared. What the sum W + factor B A does not cover is refused:
-// DoRA, biases, modules saved whole, embeddings, experts.
+// and v), B is cut as the tensor is and A is shared. Embeddings and experts are refused.
 #ifndef TWINFORGE_IMPORTERS_ADAPTER_H_
 #define TWINFORGE_IMPORTERS_ADAPTER_H_
 

@@ -183,7 +183,7 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::st
       checkpoint->tensors_.push_back(std::move(tensor));
     }
     checkpoint->files_.push_back(std::move(opened.stored));
-    checkpoint->open_.push_back(std::move(opened.file));
+    checkpoint->pool_.Add(std::move(opened.file));
   }
   std::vector<StoredTensor>& tensors = checkpoint->tensors_;
   std::sort(tensors.begin(), tensors.end(),
@@ -225,10 +225,11 @@ absl::Status Checkpoint::ReadElements(const Weight& source, int64_t first, int64
   }
   TWIN_CHECK(first >= 0 && count >= 0 && first <= source.element_count() - count,
              "a read past a tensor's end");
-  const ReadableFile& file = *open_[tensor->file];
   const int64_t bits = BitWidth(tensor->dtype);
   if (count == 0) return absl::OkStatus();
-  if (bits >= 8) return file.ReadAt(tensor->offset + first * (bits / 8), count * (bits / 8), out);
+  if (bits >= 8) {
+    return pool_.ReadAt(tensor->file, tensor->offset + first * (bits / 8), count * (bits / 8), out);
+  }
 
   // Narrow elements are read from the byte boundary before `first`, unpacked in small pieces
   // and copied: the granule of 2 or 4 elements is the unit that begins on a byte, and a
@@ -239,7 +240,8 @@ absl::Status Checkpoint::ReadElements(const Weight& source, int64_t first, int64
   for (int64_t at = first / granule * granule; at < first + count; at += kPiece) {
     const int64_t piece = std::min(
         {kPiece, source.element_count() - at, (first + count - at + granule - 1) / granule * granule});
-    TWIN_RETURN_IF_ERROR(file.ReadAt(tensor->offset + at * bits / 8, piece * bits / 8, packed.data()));
+    TWIN_RETURN_IF_ERROR(
+        pool_.ReadAt(tensor->file, tensor->offset + at * bits / 8, piece * bits / 8, packed.data()));
     Unpack(tensor->dtype, packed.data(), piece, elements.data());
     const int64_t begin = std::max(at, first);
     const int64_t end = std::min(at + piece, first + count);
@@ -248,9 +250,6 @@ absl::Status Checkpoint::ReadElements(const Weight& source, int64_t first, int64
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::CheckUnchanged() const {
-  for (const std::unique_ptr<ReadableFile>& file : open_) TWIN_RETURN_IF_ERROR(file->CheckUnchanged());
-  return absl::OkStatus();
-}
+absl::Status Checkpoint::CheckUnchanged() const { return pool_.CheckUnchanged(); }
 
 }  // namespace twinforge

@@ -22,6 +22,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/file.h"
+#include "importers/file_pool.h"
 #include "weights/read.h"
 
 namespace twinforge {
@@ -77,7 +78,7 @@ class Checkpoint : public TensorReader {
   Checkpoint() = default;
   std::string root_;
   std::vector<StoredFile> files_;
-  std::vector<std::unique_ptr<ReadableFile>> open_;
+  FilePool pool_;  // numbered as files_
   std::vector<StoredTensor> tensors_;
   absl::flat_hash_map<std::string, int64_t> by_name_;
   std::vector<std::string> warnings_;

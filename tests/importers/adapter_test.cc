@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "importers/importer.h"
 #include "tests/importers/checkpoint_files.h"
@@ -108,6 +109,36 @@ TEST_F(Adapters, TheStabilisedFactorDividesByTheRoot) {
                             R"({"peft_type": "LORA", "r": 3, "lora_alpha": 6, "use_rslora": true})");
   ASSERT_TRUE(adapter.ok()) << adapter.status();
   EXPECT_DOUBLE_EQ(adapter->at("layers.1.attn.q").factor, 6 / std::sqrt(3.0));
+}
+
+TEST_F(Adapters, TheConfigSpeaksOfTheTensorsThatAreThere) {
+  const std::string q = "model.layers.1.self_attn.q_proj";
+  const auto with = [&](const std::string& keys, int64_t rank = 3) {
+    return CodeOf(
+        Load("llama", {{q, {{rank, 12}, {60, rank}}}}, absl::StrCat(R"({"lora_alpha": 6, )", keys, "}"))
+            .status());
+  };
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ["q_proj", "v_proj"])"), 0);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ["self_attn.q_proj"])"), 0);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": "all-linear")"), 0);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ".*\\.[qv]_proj")"), 0);
+  EXPECT_EQ(with(R"("target_modules": ["q_proj"])", 8), 0) << "peft's own default";
+  EXPECT_EQ(with(R"("r": 8, "rank_pattern": {"layers.0.self_attn.q_proj": 4, "self_attn.q_proj": 3})"), 0);
+  EXPECT_EQ(with(R"("r": 4)"), 1423);
+  EXPECT_EQ(with(R"("r": 3, "rank_pattern": {"q_proj": 4})"), 1423);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ["v_proj"])"), 1422) << "peft would leave q_proj alone";
+  EXPECT_EQ(with(R"("r": 3, "target_modules": "q_proj")"), 1422) << "a pattern fits a module's whole name";
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ["q_proj", "c_attn"])"), 1422) << "no module of this model";
+  EXPECT_EQ(with(R"("r": "three")"), 1406);
+  EXPECT_EQ(with(R"("r": -3)"), 1406);
+  EXPECT_EQ(with(R"("r": 3.5)"), 1406);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": [1])"), 1406);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": {"q_proj": 1})"), 1406);
+  EXPECT_EQ(with(R"("r": 3, "rank_pattern": [3])"), 1406);
+  EXPECT_EQ(with(R"("r": 3, "rank_pattern": {"q_proj": 0})"), 1406);
+  EXPECT_EQ(with(R"("r": 3, "rank_pattern": {"(": 3})"), 1421);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": "(")"), 1421);
+  EXPECT_EQ(CodeOf(Load("llama", {{q, {{3, 12}, {60, 3}}}}, "[]").status()), 1421);
 }
 
 TEST_F(Adapters, WhatTheSumDoesNotCoverIsRefused) {
