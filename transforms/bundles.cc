@@ -1,8 +1,10 @@
 #include "transforms/bundles.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace twinforge {
 namespace {
@@ -35,8 +37,7 @@ Verdict JudgeMember(const Graph& graph, const Param& first, const Param& member,
   return Verdict::Fits();
 }
 
-}  // namespace
-
+// Whether `wanted` can be made.
 Verdict JudgeBundle(const Graph& graph, const Bundle& wanted,
                     absl::FunctionRef<std::string(absl::string_view axis)> remedy) {
   const Bundle* present = nullptr;
@@ -60,10 +61,54 @@ Verdict JudgeBundle(const Graph& graph, const Bundle& wanted,
   return Verdict::Fits();
 }
 
+// Makes it, in place of the bundle that held the same members. REQUIRES: judged to fit.
 void MakeBundle(Rewriter& rewriter, const Bundle& wanted) {
   const Bundle* present = rewriter.graph().BundleOf(wanted.members[0]);
   if (present != nullptr) rewriter.RemoveBundle(std::string(present->role));
   rewriter.AddBundle(wanted);
+}
+
+class FuseTransform : public Transform {
+ public:
+  FuseTransform(std::unique_ptr<BundlePlan> plan, int64_t shards) : plan_(std::move(plan)), shards_(shards) {}
+
+  absl::string_view name() const override { return plan_->name(); }
+  Fidelity fidelity() const override { return Fidelity::kMoved; }
+
+  Sites FindSites(const Graph& graph) const override {
+    const auto remedy = [this](absl::string_view axis) { return plan_->Remedy(axis, shards_); };
+    return SitesOverNodes(graph, [&](const Node& node) {
+      Verdict verdict = plan_->JudgeNode(node);
+      if (verdict.kind != Verdict::Kind::kFits) return verdict;
+      verdict = Verdict::Other();
+      for (const Bundle& bundle : Wanted(node)) verdict = Join(verdict, JudgeBundle(graph, bundle, remedy));
+      return verdict;
+    });
+  }
+
+  absl::Status Rewrite(const Site& site, const Observed&, Rewriter& rewriter) const override {
+    for (const Bundle& bundle : Wanted(rewriter.graph().node(site.node))) MakeBundle(rewriter, bundle);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<Bundle> Wanted(const Node& node) const {
+    std::vector<Bundle> wanted = plan_->Wanted(node);
+    for (Bundle& bundle : wanted) bundle.shards = shards_;
+    return wanted;
+  }
+
+  std::unique_ptr<BundlePlan> plan_;
+  int64_t shards_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transform>> MakeFuse(std::unique_ptr<BundlePlan> plan, int64_t shards,
+                                                    int fact, const TransformContext& context) {
+  TWIN_ASSIGN_OR_RETURN(shards,
+                        NumberOrFact(absl::StrCat(plan->name(), ".shards"), shards, fact, context.facts, 1));
+  return std::make_unique<FuseTransform>(std::move(plan), shards);
 }
 
 }  // namespace twinforge

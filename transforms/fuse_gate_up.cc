@@ -11,42 +11,24 @@
 //
 // Fidelity. MOVED. Shared experts are a bundle of their own.
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "transforms/bundles.h"
 #include "transforms/transforms.pb.h"
 
 namespace twinforge {
 namespace {
 
-class FuseGateUpTransform : public Transform {
+class GateUpBundles : public BundlePlan {
  public:
-  explicit FuseGateUpTransform(int64_t shards) : shards_(shards) {}
-
   absl::string_view name() const override { return "fuse_gate_up"; }
-  Fidelity fidelity() const override { return Fidelity::kMoved; }
 
-  Sites FindSites(const Graph& graph) const override {
-    return SitesOverNodes(graph, [&](const Node& node) {
-      if (node.op != OpKind::kGatedMlp && node.op != OpKind::kMoe) return Verdict::Other();
-      if (node.Has("gate_bias") != node.Has("up_bias"))
-        return Verdict::Refused("only one of gate and up has a bias");
-      auto remedy = [this](absl::string_view axis) {
-        return axis == "member" ? absl::StrCat("group_experts with a size that ", shards_, " divides")
-                                : absl::StrCat("pad_ffn { multiple: ", shards_, " }");
-      };
-      Verdict verdict;
-      for (const Bundle& bundle : Wanted(node)) verdict = Join(verdict, JudgeBundle(graph, bundle, remedy));
-      return verdict;
-    });
+  Verdict JudgeNode(const Node& node) const override {
+    if (node.op != OpKind::kGatedMlp && node.op != OpKind::kMoe) return Verdict::Other();
+    if (node.Has("gate_bias") != node.Has("up_bias"))
+      return Verdict::Refused("only one of gate and up has a bias");
+    return Verdict::Fits();
   }
 
-  absl::Status Rewrite(const Site& site, const Observed&, Rewriter& rewriter) const override {
-    for (const Bundle& bundle : Wanted(rewriter.graph().node(site.node))) MakeBundle(rewriter, bundle);
-    return absl::OkStatus();
-  }
-
- private:
-  std::vector<Bundle> Wanted(const Node& node) const {
+  std::vector<Bundle> Wanted(const Node& node) const override {
     struct Pair {
       absl::string_view gate, up, bundle;
     };
@@ -57,13 +39,15 @@ class FuseGateUpTransform : public Transform {
       Bundle bundle;
       bundle.role = absl::StrCat(node.path, ".", pair.bundle);
       bundle.members = {std::string(node.Role(pair.gate)), std::string(node.Role(pair.up))};
-      bundle.shards = shards_;
       wanted.push_back(std::move(bundle));
     }
     return wanted;
   }
 
-  int64_t shards_;
+  std::string Remedy(absl::string_view axis, int64_t shards) const override {
+    return axis == "member" ? absl::StrCat("group_experts with a size that ", shards, " divides")
+                            : absl::StrCat("pad_ffn { multiple: ", shards, " }");
+  }
 };
 
 }  // namespace
@@ -71,9 +55,7 @@ class FuseGateUpTransform : public Transform {
 absl::StatusOr<std::unique_ptr<Transform>> MakeFuseGateUp(const TransformStep& step,
                                                           const TransformContext& context) {
   const FuseGateUp& params = step.fuse_gate_up();
-  TWIN_ASSIGN_OR_RETURN(const int64_t shards, NumberOrFact("fuse_gate_up.shards", params.shards(),
-                                                           params.shards_of_chip(), context.facts, 1));
-  return std::make_unique<FuseGateUpTransform>(shards);
+  return MakeFuse(std::make_unique<GateUpBundles>(), params.shards(), params.shards_of_chip(), context);
 }
 
 }  // namespace twinforge

@@ -13,43 +13,28 @@
 //
 // Fidelity. MOVED. The order is valid for exactly one count of shards, which the bundle records.
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "transforms/bundles.h"
 #include "transforms/transforms.pb.h"
 
 namespace twinforge {
 namespace {
 
-class FuseQkvTransform : public Transform {
+class QkvBundles : public BundlePlan {
  public:
-  explicit FuseQkvTransform(int64_t shards) : shards_(shards) {}
-
   absl::string_view name() const override { return "fuse_qkv"; }
-  Fidelity fidelity() const override { return Fidelity::kMoved; }
 
-  Sites FindSites(const Graph& graph) const override {
-    return SitesOverNodes(graph, [&](const Node& node) {
-      if (node.op != OpKind::kAttention) return Verdict::Other();
-      const int biases = node.Has("q_bias") + node.Has("k_bias") + node.Has("v_bias");
-      if (biases != 0 && biases != 3) return Verdict::Refused("only some of q, k and v have a bias");
-      Verdict verdict;
-      for (const Bundle& bundle : Wanted(node)) verdict = Join(verdict, JudgeBundle(graph, bundle, Remedy()));
-      return verdict;
-    });
+  Verdict JudgeNode(const Node& node) const override {
+    if (node.op != OpKind::kAttention) return Verdict::Other();
+    const int biases = node.Has("q_bias") + node.Has("k_bias") + node.Has("v_bias");
+    if (biases != 0 && biases != 3) return Verdict::Refused("only some of q, k and v have a bias");
+    return Verdict::Fits();
   }
 
-  absl::Status Rewrite(const Site& site, const Observed&, Rewriter& rewriter) const override {
-    for (const Bundle& bundle : Wanted(rewriter.graph().node(site.node))) MakeBundle(rewriter, bundle);
-    return absl::OkStatus();
-  }
-
- private:
-  std::vector<Bundle> Wanted(const Node& node) const {
+  std::vector<Bundle> Wanted(const Node& node) const override {
     std::vector<Bundle> wanted;
     for (absl::string_view suffix : {"", "_bias"}) {
       Bundle bundle;
       bundle.role = absl::StrCat(node.path, ".qkv", suffix);
-      bundle.shards = shards_;
       for (absl::string_view part : {"q", "k", "v"}) {
         const absl::string_view role = node.Role(absl::StrCat(part, suffix));
         if (!role.empty()) bundle.members.emplace_back(role);
@@ -59,14 +44,10 @@ class FuseQkvTransform : public Transform {
     return wanted;
   }
 
-  std::function<std::string(absl::string_view)> Remedy() const {
-    return [shards = shards_](absl::string_view axis) {
-      return axis == "kv_heads" ? absl::StrCat("replicate_kv_heads { to_multiple: ", shards, " }")
-                                : absl::StrCat("pad_heads { multiple: ", shards, " }");
-    };
+  std::string Remedy(absl::string_view axis, int64_t shards) const override {
+    return axis == "kv_heads" ? absl::StrCat("replicate_kv_heads { to_multiple: ", shards, " }")
+                              : absl::StrCat("pad_heads { multiple: ", shards, " }");
   }
-
-  int64_t shards_;
 };
 
 }  // namespace
@@ -74,9 +55,7 @@ class FuseQkvTransform : public Transform {
 absl::StatusOr<std::unique_ptr<Transform>> MakeFuseQkv(const TransformStep& step,
                                                        const TransformContext& context) {
   const FuseQkv& params = step.fuse_qkv();
-  TWIN_ASSIGN_OR_RETURN(const int64_t shards, NumberOrFact("fuse_qkv.shards", params.shards(),
-                                                           params.shards_of_chip(), context.facts, 1));
-  return std::make_unique<FuseQkvTransform>(shards);
+  return MakeFuse(std::make_unique<QkvBundles>(), params.shards(), params.shards_of_chip(), context);
 }
 
 }  // namespace twinforge
