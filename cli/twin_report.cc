@@ -69,18 +69,24 @@ absl::StatusOr<Prepared*> Prepare(const RecipeFlags& recipe, const WriteFlags& w
   return prepared;
 }
 
+std::string FidelityText(absl::string_view fidelity, absl::string_view bound) {
+  return absl::StrCat(
+      fidelity, bound.empty() ? "" : absl::StrCat(", each rounded weight within ", bound, " of itself"));
+}
+
 std::string HumanReport(const Twin& twin) {
   const RecipeReport& report = twin.report;
   if (report.already_native()) {
     return absl::StrCat(twin.recipe.name, ": already native, nothing to do\n");
   }
-  std::string out =
-      absl::StrCat(twin.recipe.name, ": ", Grouped(report.sites), " sites rewritten, ",
-                   Grouped(report.refused), " refused; fidelity ", FidelityName(report.fidelity), "\n");
+  std::string out = absl::StrCat(twin.recipe.name, ": ", Grouped(report.sites), " sites rewritten, ",
+                                 Grouped(report.refused), " refused; fidelity ",
+                                 FidelityText(FidelityName(report.fidelity), BoundText(report.bound)), "\n");
   Table table({"step", "rewritten", "native", "refused", "fidelity", "elements added"});
   for (const StepReport& step : report.steps) {
     table.Row({step.step, Grouped(step.sites.size()), Grouped(step.native.size()),
-               Grouped(step.refused.size()), std::string(FidelityName(step.fidelity)),
+               Grouped(step.refused.size()),
+               absl::StrCat(FidelityName(step.fidelity), step.bound > 0 ? " " : "", BoundText(step.bound)),
                Grouped(step.elements_added)});
   }
   absl::StrAppend(&out, table.Text());
@@ -109,6 +115,7 @@ Json ReportJson(const Twin& twin) {
   json["sites"] = twin.report.sites;
   json["already_native"] = twin.report.already_native();
   json["fidelity"] = std::string(FidelityName(twin.report.fidelity));
+  json["bound"] = BoundText(twin.report.bound);
   json["refused"] = Json::array();
   json["steps"] = Json::array();
   for (const StepReport& step : twin.report.steps) {
@@ -117,6 +124,7 @@ Json ReportJson(const Twin& twin) {
     }
     json["steps"].push_back({{"step", step.step},
                              {"fidelity", std::string(FidelityName(step.fidelity))},
+                             {"bound", BoundText(step.bound)},
                              {"sites", step.sites},
                              {"native", step.native},
                              {"refused", step.refused.size()},

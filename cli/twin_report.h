@@ -41,6 +41,8 @@ struct Prepared {
 };
 absl::StatusOr<Prepared*> Prepare(const RecipeFlags& recipe, const WriteFlags& write, Model model);
 
+// "BOUNDED, each rounded weight within 2^-8 of itself"
+std::string FidelityText(absl::string_view fidelity, absl::string_view bound);
 std::string HumanReport(const Twin& twin);
 // sites, refused, steps, fidelity.
 Json ReportJson(const Twin& twin);

@@ -103,18 +103,40 @@ absl::StatusOr<std::vector<double>> Observe(const Model& model, const WeightPtr&
   return values;
 }
 
+// Places of a step that claim less than `require`, because of the type in which they are stored.
+std::vector<Refusal> TooWeak(const Transform& transform, const Graph& graph, const Sites& sites,
+                             Fidelity require) {
+  std::vector<Refusal> refused;
+  for (const Site& site : sites.fit) {
+    const Fidelity claim = transform.SiteFidelity(graph, site);
+    if (claim >= require) continue;
+    const std::string bound = BoundText(transform.SiteBound(graph, site));
+    refused.push_back(
+        {site.path,
+         absl::StrCat("what is computed there is rounded", bound.empty() ? "" : " within ", bound,
+                      " when it is stored again, ", FidelityName(claim), ", and the recipe requires ",
+                      FidelityName(require), ": `require: ", FidelityName(claim), "` allows it")});
+  }
+  return refused;
+}
+
 // `before` is the graph as `graph` still is when this begins: what `where` selects from.
 absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& transform, const Model& model,
-                                   const Graph& before, Graph& graph) {
+                                   Fidelity require, const Graph& before, Graph& graph) {
   const Selector selector(step.parameters->where());
-  TWIN_RETURN_IF_ERROR(
-      CheckExpectation(step, graph, selector, KnownPlaces(transform.FindSites(graph)), transform.name()));
-  const auto selected = [&](const Site& site) { return selector.Selects(before, site.path); };
+  const Sites sites = transform.FindSites(graph);
+  TWIN_RETURN_IF_ERROR(CheckExpectation(step, graph, selector, KnownPlaces(sites), transform.name()));
+  const std::vector<Refusal> weak = TooWeak(transform, before, sites, require);
+  const auto selected = [&](const Site& site) {
+    const auto is_it = [&](const Refusal& refusal) { return refusal.path == site.path; };
+    return selector.Selects(before, site.path) && std::none_of(weak.begin(), weak.end(), is_it);
+  };
   const auto observe = [&](const WeightPtr& program) { return Observe(model, program); };
   absl::StatusOr<StepReport> report = Apply(transform, step.name, graph, selected, observe);
   if (!report.ok()) return WithPlace(report.status(), step.place);
   const auto excluded = [&](absl::string_view path) { return !selector.Selects(before, path); };
   auto& refused = report->refused;
+  refused.insert(refused.end(), weak.begin(), weak.end());
   refused.erase(
       std::remove_if(refused.begin(), refused.end(), [&](const Refusal& r) { return excluded(r.path); }),
       refused.end());
@@ -152,11 +174,22 @@ StepReport Undone(StepReport report, const absl::Status& why) {
   for (const std::string& path : report.sites)
     report.refused.push_back({path, d.message.empty() ? std::string(why.message()) : d.message});
   report.sites.clear();
+  report.fidelity = Fidelity::kMoved;
+  report.bound = 0;
   report.elements_added = 0;
   return report;
 }
 
 }  // namespace
+
+std::vector<std::string> StepLines(const RecipeReport& report) {
+  std::vector<std::string> lines;
+  for (const StepReport& step : report.steps) {
+    lines.push_back(absl::StrCat(step.step, ": ", step.sites.size(), " rewritten, ", step.refused.size(),
+                                 " refused, ", step.native.size(), " native"));
+  }
+  return lines;
+}
 
 absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options,
                                        Model& model) {
@@ -170,7 +203,7 @@ absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeO
                           MakeTransform(*step.parameters, options.context));
     if (IsDisabled(options, step, transform->name())) continue;
     const Graph before = graph;
-    TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, model, before, graph));
+    TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, model, recipe.require, before, graph));
     if (options.sayable && !report.sites.empty()) {
       if (const absl::Status said = options.sayable(graph); !said.ok()) {
         graph = before;
@@ -180,6 +213,7 @@ absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeO
     TWIN_RETURN_IF_ERROR(CheckShadow(step, report, earlier, transform->name()));
     if (!report.sites.empty()) {
       out.fidelity = std::min(out.fidelity, report.fidelity);
+      out.bound = JoinBounds(out.bound, report.bound);
       earlier[std::string(transform->name())] = report;
     }
     out.sites += static_cast<int64_t>(report.sites.size());

@@ -18,10 +18,14 @@ namespace twinforge {
 struct RecipeReport {
   std::vector<StepReport> steps;
   Fidelity fidelity = Fidelity::kMoved;  // the lowest of steps that rewrote something
+  double bound = 0;                      // of all steps together, each rounding upon the one before
   int64_t sites = 0;                     // rewritten, over all steps
   int64_t refused = 0;
   bool already_native() const { return sites == 0 && refused == 0; }
 };
+
+// One line per step, for a twin's manifest: "1 pad_heads: 2 rewritten, 0 refused, 0 native".
+std::vector<std::string> StepLines(const RecipeReport& report);
 
 struct RecipeOptions {
   TransformContext context;
@@ -33,7 +37,8 @@ struct RecipeOptions {
 
 // Rewrites model.graph. Fails whole (the model is then unchanged) where a step's `where`
 // selects nothing that the transform knows, an expectation is not met, a step is shadowed
-// by an earlier one, or a step claims less than the recipe requires.
+// by an earlier one, or a step claims less than the recipe requires. A place where the storage's dtype makes
+// a step claim less is refused instead.
 absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options,
                                        Model& model);
 

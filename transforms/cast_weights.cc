@@ -49,6 +49,9 @@ class CastWeightsTransform : public Transform {
   Fidelity SiteFidelity(const Graph& graph, const Site& site) const override {
     return IsLossless(graph.FindParam(site.path)->type.dtype, to_) ? Fidelity::kMoved : Fidelity::kBounded;
   }
+  double SiteBound(const Graph& graph, const Site& site) const override {
+    return IsLossless(graph.FindParam(site.path)->type.dtype, to_) ? 0 : HalfUnit(to_);
+  }
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverParams(graph, [&](const Node&, absl::string_view, const Param& param) {

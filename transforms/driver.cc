@@ -67,6 +67,7 @@ absl::Status RewriteSite(const Transform& transform, const Site& site, const Obs
   }
   TWIN_ASSIGN_OR_RETURN(const Observed observed, Observe(wants, observe));
   const Fidelity fidelity = transform.SiteFidelity(rewriter.graph(), site);
+  const double bound = transform.SiteBound(rewriter.graph(), site);
   const absl::Status status = transform.Rewrite(site, observed, rewriter);
   if (absl::IsFailedPrecondition(status) && !DiagnosticOf(status)) {
     report.refused.push_back({site.path, std::string(status.message())});
@@ -74,6 +75,7 @@ absl::Status RewriteSite(const Transform& transform, const Site& site, const Obs
   }
   TWIN_RETURN_IF_ERROR(status);
   report.fidelity = std::min(report.fidelity, fidelity);
+  report.bound = std::max(report.bound, bound);
   report.sites.push_back(site.path);
   return absl::OkStatus();
 }

@@ -1,5 +1,7 @@
 #include "transforms/edit.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/diagnostic.h"
@@ -97,6 +99,19 @@ std::string Sharing::Partner(const Param& param) const {
     if (role != param.role) return role;
   }
   return "";
+}
+
+double HalfUnit(DType dtype) {
+  if (dtype == DType::kBF16) return std::ldexp(1, -8);
+  if (dtype == DType::kF16) return std::ldexp(1, -11);
+  return std::ldexp(1, dtype == DType::kF64 ? -53 : -24);
+}
+
+bool RoundsAgain(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
+
+bool IsPowerOfTwo(double factor) {
+  int exponent = 0;
+  return std::abs(std::frexp(factor, &exponent)) == 0.5;
 }
 
 void MapAxis(Rewriter& rewriter, absl::string_view role, absl::string_view axis, const IndexMap& map,

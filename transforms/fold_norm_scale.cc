@@ -10,7 +10,10 @@
 // Refuses. A layer_norm with a bias. A norm whose result also goes elsewhere: into an add, an activation, an
 // output. A reader whose kernel shares its bytes with another parameter (a tied head).
 //
-// Fidelity. REASSOCIATED: equal in real arithmetic; each weight is rounded once, in its own dtype.
+// Fidelity. REASSOCIATED: equal in real arithmetic. BOUNDED by half a unit where a kernel is stored in bf16
+// or f16, since the product is rounded to that.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "transforms/edit.h"
 #include "transforms/transforms.pb.h"
@@ -65,6 +68,19 @@ class FoldNormScaleTransform : public Transform {
  public:
   absl::string_view name() const override { return "fold_norm_scale"; }
   Fidelity fidelity() const override { return Fidelity::kReassociated; }
+  Fidelity SiteFidelity(const Graph& graph, const Site& site) const override {
+    return SiteBound(graph, site) > 0 ? Fidelity::kBounded : Fidelity::kReassociated;
+  }
+  double SiteBound(const Graph& graph, const Site& site) const override {
+    double bound = 0;
+    for (const NodeId id : graph.UsersOf(site.node)) {
+      for (const std::string& slot : ReadingSlots(graph.node(id))) {
+        const DType dtype = graph.param(graph.node(id), slot).type.dtype;
+        if (RoundsAgain(dtype)) bound = std::max(bound, HalfUnit(dtype));
+      }
+    }
+    return bound;
+  }
 
   Sites FindSites(const Graph& graph) const override {
     const Sharing sharing(graph);

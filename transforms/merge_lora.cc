@@ -11,7 +11,8 @@
 // Refuses. A role that the model has not, a shape that does not fit, experts (an adapter of one matrix for a
 // stack of them), and kernels whose bytes another parameter shares: a tied head would receive it as well.
 //
-// Fidelity. REASSOCIATED, to the model *with* its adapter; the sum is taken in f64 and rounded once.
+// Fidelity. REASSOCIATED, to the model *with* its adapter; the sum is taken in f64 and rounded once. BOUNDED
+// by that rounding, half a unit, where the kernel is stored in bf16 or f16.
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -30,6 +31,13 @@ class MergeLoraTransform : public Transform {
 
   absl::string_view name() const override { return "merge_lora"; }
   Fidelity fidelity() const override { return Fidelity::kReassociated; }
+  Fidelity SiteFidelity(const Graph& graph, const Site& site) const override {
+    return SiteBound(graph, site) > 0 ? Fidelity::kBounded : Fidelity::kReassociated;
+  }
+  double SiteBound(const Graph& graph, const Site& site) const override {
+    const DType dtype = graph.FindParam(site.path)->type.dtype;
+    return RoundsAgain(dtype) ? HalfUnit(dtype) : 0;
+  }
 
   Sites FindSites(const Graph& graph) const override {
     const Sharing sharing(graph);

@@ -1,5 +1,8 @@
 // The list of transforms: a new one is a file, a line here and a message in transforms.proto.
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/diagnostic.h"
 #include "transforms/transform.h"
 #include "transforms/transforms.pb.h"
@@ -37,6 +40,15 @@ absl::string_view FidelityName(Fidelity fidelity) {
   }
   return "";
 }
+
+std::string BoundText(double bound) {
+  if (bound == 0) return "";
+  int exponent = 0;
+  const double digits = std::frexp(bound, &exponent);
+  return digits == 0.5 ? absl::StrCat("2^", exponent - 1) : absl::StrFormat("%.3g", bound);
+}
+
+double JoinBounds(double first, double second) { return first + second + first * second; }
 
 absl::Span<const TransformInfo> AllTransforms() {
   static const std::vector<TransformInfo>& all = *new std::vector<TransformInfo>{

@@ -35,6 +35,9 @@ enum class Fidelity : uint8_t {
   kMoved = 3,         // values only move: bit-equal where they land
 };
 absl::string_view FidelityName(Fidelity fidelity);  // "MOVED"
+std::string BoundText(double bound);                // "2^-8"; "" for 0
+// One bound after another.
+double JoinBounds(double first, double second);
 
 // A node (or a parameter's owner) that a transform can rewrite.
 struct Site {
@@ -60,10 +63,14 @@ class Transform {
  public:
   virtual ~Transform() = default;
   virtual absl::string_view name() const = 0;
-  // What equality it claims with these parameters.
+  // What equality it claims with these parameters, weights stored in f32 or wider.
   virtual Fidelity fidelity() const = 0;
-  // What it claims at one site; never weaker than fidelity().
+  // What it claims at one site. Weaker than fidelity() only where weights that it computes are stored in a
+  // narrower type, which rounds them: BOUNDED.
   virtual Fidelity SiteFidelity(const Graph& graph, const Site& site) const { return fidelity(); }
+  // Where that is BOUNDED: how far each weight that it stores may be off, as a part of its magnitude (below
+  // the type's normal numbers, half the smallest of them). 0 elsewhere.
+  virtual double SiteBound(const Graph& graph, const Site& site) const { return 0; }
   virtual Sites FindSites(const Graph& graph) const = 0;
   // Weight programs with small results that Rewrite must know, by name. Usually none.
   virtual std::map<std::string, WeightPtr> Wants(const Graph& graph, const Site& site) const { return {}; }
@@ -106,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Transform>> MakeTransform(const TransformStep& st
 struct StepReport {
   std::string step;                      // "2 pad_vocab"
   Fidelity fidelity = Fidelity::kMoved;  // the weakest claim of the sites rewritten
+  double bound = 0;                      // the largest of theirs
   std::vector<std::string> sites;        // paths rewritten
   std::vector<Refusal> refused;
   std::vector<std::string> native;

@@ -345,6 +345,52 @@ TEST(Laws, SameFunctionAfterAWholeRecipe) {
   }
 }
 
+// The same values as f64.
+NaiveTensors Widened(const NaiveTensors& values) {
+  NaiveTensors wide;
+  for (const auto& [name, tensor] : values) wide.emplace(name, NaiveCast(tensor, DType::kF64));
+  return wide;
+}
+
+// What a step computes and stores is as far from what it would be in f64 as it says, and no further: the bits
+// of MOVED, half a unit of f32 where nothing narrower is claimed, else the stated bound.
+TEST(Laws, RoundingStaysWithinTheBound) {
+  std::set<std::string> bounded;
+  for (const SmallSizes& sizes :
+       std::vector<SmallSizes>{{}, {.layers = 1, .heads = 4, .kv_heads = 4, .head_dim = 6, .experts = 4}}) {
+    SmallSizes wide_sizes = sizes;
+    wide_sizes.wide = true;
+    const std::vector<SmallModel> narrow_models = SmallModels(sizes), wide_models = SmallModels(wide_sizes);
+    for (size_t m = 0; m < narrow_models.size(); ++m) {
+      for (const char* step : kSteps) {
+        SCOPED_TRACE(absl::StrCat(narrow_models[m].name, ", ", step));
+        Graph narrow = narrow_models[m].graph, wide = wide_models[m].graph;
+        const auto transform = Make(step, narrow);
+        const StepReport report = MustApply(*transform, narrow);
+        EXPECT_EQ(report.bound > 0, report.fidelity == Fidelity::kBounded);
+        if (report.bound > 0) bounded.insert(std::string(transform->name()));
+        MustApply(*Make(step, wide), wide);
+        const NaiveTensors values = Values(SourcesOf(narrow), 5);
+        const NaiveTensors wide_values = Widened(values);
+        const double most = report.bound > 0                             ? report.bound
+                            : report.fidelity == Fidelity::kReassociated ? std::ldexp(1, -24)
+                                                                         : 0;
+        for (const auto& [role, param] : narrow.params()) {
+          const NaiveTensor got = NaiveValue(param.program, values);
+          const NaiveTensor want = NaiveValue(wide.FindParam(role)->program, wide_values);
+          ASSERT_EQ(got.shape, want.shape) << role;
+          for (int64_t i = 0; i < ElementCount(got.shape); ++i) {
+            const double x = ToDouble(want.dtype, want.at(i)), y = ToDouble(got.dtype, got.at(i));
+            if (x == y) continue;  // infinities too
+            ASSERT_LE(std::abs(x - y), most * std::abs(x)) << role << " " << x << " " << y;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_THAT(bounded, ::testing::IsSupersetOf({"pad_head_dim", "fold_norm_scale", "cast_weights"}));
+}
+
 TEST(Laws, EverySourceIsHeldOrAccountedFor) {
   ForEach([](const Subject& subject, const Transform& transform) {
     Graph graph = subject.graph;
