@@ -24,14 +24,13 @@ Provenance ProvenanceOf(const Twin& twin, const RecipeFlags& flags, std::string 
   provenance.recipe_name = twin.recipe.name;
   provenance.recipe_text = twin.recipe.text;
   provenance.fidelity = std::string(FidelityName(twin.report.fidelity));
+  provenance.bound = BoundText(twin.report.bound);
   provenance.chip = flags.chip;
+  provenance.kernel = flags.kernel;
+  provenance.skipped = flags.skip;
   provenance.shards = flags.shards;
   provenance.source_graph = std::move(source_graph);
-  for (const StepReport& step : twin.report.steps) {
-    provenance.steps.push_back(absl::StrCat(step.step, ": ", step.sites.size(), " rewritten, ",
-                                            step.refused.size(), " refused, ", step.native.size(),
-                                            " native"));
-  }
+  provenance.steps = StepLines(twin.report);
   return provenance;
 }
 

@@ -19,6 +19,7 @@ bool IsTwin(const std::string& path) {
 absl::StatusOr<OpenedTwin> OpenTwinFolder(const std::string& path) {
   OpenedTwin twin;
   TWIN_ASSIGN_OR_RETURN(twin.manifest, ReadManifest(path));
+  TWIN_RETURN_IF_ERROR(CheckTwinFiles(twin.manifest, path));
   TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(path));
   twin.stored.root = path;
   twin.stored.reader = checkpoint;

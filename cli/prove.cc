@@ -1,6 +1,5 @@
-// twinforge prove SOURCE TWIN: every byte derived anew, the inverse streamed, the ledger checked.
-#include "exporters/prove.h"
-
+// twinforge prove SOURCE TWIN: the recipe run again, every byte derived anew, the inverse streamed, the
+// ledger checked.
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +8,7 @@
 #include "cli/progress.h"
 #include "cli/twin_report.h"
 #include "importers/importer.h"
-#include "recipes/run.h"
+#include "recipes/prove_twin.h"
 #include "report/table.h"
 
 namespace twinforge {
@@ -21,6 +20,7 @@ struct ProveFlags {
   std::string source;
   std::string config;
   std::string twin;
+  std::vector<std::string> adapters;
   WriteFlags work;
   std::string progress = "auto";
 };
@@ -44,13 +44,14 @@ Outcome Say(const ProofReport& report, const TwinManifest& manifest) {
   }
   Table table({"check", "things", "failed"});
   for (const auto& [check, count] : checked) table.Row({check, Grouped(count), Grouped(failed[check])});
-  outcome.human =
-      absl::StrCat(VerdictName(report.verdict), ": ", Grouped(report.tensors_forward),
-                   " tensors derived anew from the source, ", Grouped(report.tensors_inverse),
-                   " source tensors turned back bit for bit, ", HumanBytes(report.bytes_checked),
-                   " compared; fidelity ", manifest.provenance.fidelity, "\n", table.Text(), shown);
+  outcome.human = absl::StrCat(
+      VerdictName(report.verdict), ": ", Grouped(report.tensors_forward),
+      " tensors derived anew from the source, ", Grouped(report.tensors_inverse),
+      " source tensors turned back bit for bit, ", HumanBytes(report.bytes_checked), " compared; fidelity ",
+      FidelityText(manifest.provenance.fidelity, manifest.provenance.bound), "\n", table.Text(), shown);
   outcome.json["verdict"] = std::string(VerdictName(report.verdict));
   outcome.json["fidelity"] = manifest.provenance.fidelity;
+  outcome.json["bound"] = manifest.provenance.bound;
   outcome.json["bytes"] = {{"compared", report.bytes_checked},
                            {"tensors_forward", report.tensors_forward},
                            {"tensors_inverse", report.tensors_inverse}};
@@ -65,8 +66,9 @@ absl::StatusOr<Outcome> RunProve(const ProveFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(Model source, OpenModel(flags.source, flags.config));
   TWIN_ASSIGN_OR_RETURN(OpenedTwin twin, OpenTwinFolder(flags.twin));
   TWIN_ASSIGN_OR_RETURN(ExportOptions options, OptionsOf(flags.work));
-  TWIN_ASSIGN_OR_RETURN(ProofReport report, Prove(source, twin.manifest, twin.stored, options,
-                                                  MakeProgress(flags.progress, "prove")));
+  TWIN_ASSIGN_OR_RETURN(ProofReport report,
+                        ProveTwin(std::move(source), twin.manifest, twin.stored, flags.adapters, options,
+                                  MakeProgress(flags.progress, "prove")));
   return Say(report, twin.manifest);
 }
 
@@ -81,6 +83,8 @@ void AddProve(CLI::App& app, Invocation& invocation) {
   verb->add_option("TWIN", flags.twin, "the twin's folder")->required();
   verb->add_option("--config", flags.config,
                    "the source's config.json, where it does not lie beside the tensors");
+  verb->add_option("--adapter", flags.adapters,
+                   "folder of the adapter that the twin's recipe merged; once per merge_lora step, in order");
   AddWorkFlags(verb, flags.work);
   verb->add_option("--progress", flags.progress, "auto, tty, plain or none")
       ->check(CLI::IsMember({"auto", "tty", "plain", "none"}));

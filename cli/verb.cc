@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "cli/open.h"
 #include "exporters/manifest.h"
+#include "exporters/twin.h"
 #include "importers/importer.h"
 
 namespace twinforge {
@@ -52,6 +53,7 @@ absl::StatusOr<Model> OpenFlags(const ModelFlags& flags) {
       return Error(1804, flags.path, "is a twin in the native layout, and this verb needs a checkpoint",
                    "`twinforge unforge` gives its source back; `score` and `prove` read it as it is");
     }
+    TWIN_RETURN_IF_ERROR(CheckTwinFiles(manifest, flags.path));
   }
   return OpenModel(flags.path, flags.config);
 }

@@ -94,11 +94,14 @@ struct Provenance {
   std::string recipe_name;
   std::string recipe_text;
   std::string fidelity;  // "REASSOCIATED"
+  std::string bound;     // of BOUNDED: how far a weight may be off, as a part of itself: "2^-8"; else ""
   std::string chip;      // "" where none was named
   int64_t shards = 1;
-  std::vector<std::string> steps;  // one line per step: "1 pad_vocab: 2 sites"
-  std::string scores;              // textproto lines or ""
-  std::string source_graph;        // ir text of the graph before the recipe, or ""
+  std::string kernel;                // "" or "paged"
+  std::vector<std::string> skipped;  // steps of the recipe that were switched off
+  std::vector<std::string> steps;    // one line per step: "1 pad_vocab: 2 sites"
+  std::string scores;                // textproto lines or ""
+  std::string source_graph;          // ir text of the graph before the recipe, or ""
 };
 
 struct Progress {

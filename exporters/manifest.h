@@ -26,6 +26,10 @@ namespace twinforge {
 
 inline constexpr char kManifestName[] = "twin.manifest.textproto";
 
+// Small files of the source that the manifest keeps as they were, since a twin has its own.
+inline constexpr absl::string_view kSourceTexts[] = {"config.json", "generation_config.json",
+                                                     "model.safetensors.index.json"};
+
 // The name in a twin of a file that is copied from the source: its own, but for README.md, which is the
 // twin's model card.
 std::string CompanionInTwin(absl::string_view source_name);

@@ -12,10 +12,13 @@
 #include "absl/strings/str_split.h"
 #include "base/diagnostic.h"
 #include "base/file.h"
+#include "base/json_reader.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "exporters/manifest.h"
 #include "exporters/manifest.pb.h"
+#include "ir/text.h"
+#include "ir/verify.h"
 #include "weights/build.h"
 #include "weights/text.h"
 
@@ -24,6 +27,7 @@ namespace {
 
 constexpr absl::string_view kSealKey = "manifest_sha256: \"";
 constexpr int64_t kLargestManifest = int64_t{1} << 30;
+constexpr int64_t kMostShards = 4096;
 
 class FirstMistake : public google::protobuf::io::ErrorCollector {
  public:
@@ -37,6 +41,12 @@ bool IsHash(absl::string_view text, size_t digits = 64) {
   return text.size() == digits && std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
          });
+}
+
+std::string Sentence(const absl::Status& status) {
+  const std::optional<Diagnostic> d = DiagnosticOf(status);
+  if (!d.has_value()) return std::string(status.message());
+  return d->place.empty() ? d->message : absl::StrCat(d->place, ": ", d->message);
 }
 
 // A file inside the folder: relative, without . or .. and without bytes that a terminal obeys.
@@ -63,6 +73,7 @@ class Reader {
     TWIN_RETURN_IF_ERROR(ReadFiles());
     TWIN_RETURN_IF_ERROR(ReadTensors());
     TWIN_RETURN_IF_ERROR(ReadLedger());
+    TWIN_RETURN_IF_ERROR(CheckGraphs());
     return std::move(manifest_);
   }
 
@@ -106,13 +117,30 @@ class Reader {
     from.recipe_name = proto_.recipe_name();
     from.recipe_text = Joined(proto_.recipe());
     from.fidelity = proto_.fidelity();
+    from.bound = proto_.bound();
     from.chip = proto_.chip();
     from.shards = proto_.shards();
+    if (from.shards < 1 || from.shards > kMostShards) return Fail("it is for an impossible number of shards");
+    from.kernel = proto_.kernel();
+    from.skipped.assign(proto_.skipped().begin(), proto_.skipped().end());
     from.steps.assign(proto_.steps().begin(), proto_.steps().end());
     from.scores = Joined(proto_.scores());
     from.source_graph = Joined(proto_.source_graph());
     manifest_.graph = Joined(proto_.graph());
     return absl::OkStatus();
+  }
+
+  // A text that no graph has is damage to the manifest, whoever reads it.
+  absl::Status CheckGraph(absl::string_view name, absl::string_view text) const {
+    absl::StatusOr<Graph> graph = ParseGraph(text);
+    const absl::Status status = graph.ok() ? Verify(*graph) : graph.status();
+    return status.ok() ? status : Fail(absl::StrCat(name, ": ", Sentence(status)));
+  }
+
+  absl::Status CheckGraphs() const {
+    TWIN_RETURN_IF_ERROR(CheckGraph("graph", manifest_.graph));
+    if (manifest_.provenance.source_graph.empty()) return absl::OkStatus();
+    return CheckGraph("source_graph", manifest_.provenance.source_graph);
   }
 
   template <typename Lines>
@@ -177,9 +205,10 @@ class Reader {
         return Fail(absl::StrCat("the row of tensor number ", names.size(), " is impossible"));
       }
       absl::StatusOr<WeightPtr> program = ParseWeight(row.program());
-      if (!program.ok()) return WithPlace(program.status(), absl::StrCat(place_, ": ", row.name(), ": "));
+      if (!program.ok())
+        return Fail(absl::StrCat(JsonQuoted(row.name(), 200), ": ", Sentence(program.status())));
       if (!FileBytes((*program)->dtype(), (*program)->element_count()).has_value()) {
-        return Fail(absl::StrCat(row.name(), " does not fill whole bytes"));
+        return Fail(absl::StrCat(JsonQuoted(row.name(), 200), " does not fill whole bytes"));
       }
       manifest_.tensors.push_back({row.name(),
                                    row.file(),

@@ -82,7 +82,10 @@ class Writer {
     proto.set_fidelity(from.fidelity);
     proto.set_chip(from.chip);
     proto.set_shards(from.shards);
+    proto.set_bound(from.bound);
+    proto.set_kernel(from.kernel);
     for (const std::string& step : from.steps) proto.add_steps(step);
+    for (const std::string& step : from.skipped) proto.add_skipped(step);
     TWIN_RETURN_IF_ERROR(Put(proto));
     TWIN_RETURN_IF_ERROR(PutLines(from.recipe_text, [](ManifestProto& p) { return p.add_recipe(); }));
     return PutLines(from.scores, [](ManifestProto& p) { return p.add_scores(); });
@@ -95,7 +98,7 @@ class Writer {
       if (file.header_sha256.empty()) continue;  // no tensors in it
       TWIN_RETURN_IF_ERROR(WriteSourceFile(file, by_file[file.name]));
     }
-    for (absl::string_view name : {"config.json", "generation_config.json", "model.safetensors.index.json"}) {
+    for (absl::string_view name : kSourceTexts) {
       std::string path = absl::StrCat(request_.model.root, "/", name);
       absl::StatusOr<std::string> content = ReadTextFile(path);
       if (!content.ok()) continue;

@@ -34,11 +34,15 @@ std::string KeptFrontMatter(const std::string& root) {
   return kept;
 }
 
-absl::string_view FidelitySentence(absl::string_view fidelity) {
+std::string FidelitySentence(const Provenance& provenance) {
+  const std::string& fidelity = provenance.fidelity;
   if (fidelity == "MOVED") return "Values only moved: every weight is bit-equal to the source's.";
   if (fidelity == "REASSOCIATED")
     return "Equal in real arithmetic; weights may be rescaled or sums reordered.";
-  if (fidelity == "BOUNDED") return "Weights were rounded within a stated bound.";
+  if (fidelity == "BOUNDED")
+    return absl::StrCat(
+        "Weights that were computed are rounded to the type that stores them",
+        provenance.bound.empty() ? "" : absl::StrCat(", each within ", provenance.bound, " of itself"), ".");
   return "Elements were dropped: this twin needs tuning before use.";
 }
 
@@ -53,8 +57,7 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
   absl::StrAppend(&text, "Made from its source checkpoint by the recipe `", provenance.recipe_name, "`",
                   provenance.chip.empty() ? "" : absl::StrCat(" for ", provenance.chip),
                   provenance.shards > 1 ? absl::StrCat(", ", provenance.shards, " shards") : "", ".\n\n");
-  absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance.fidelity),
-                  "\n\n");
+  absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance), "\n\n");
   absl::StrAppend(&text, "| | |\n| --- | --- |\n");
   absl::StrAppend(&text, "| format | ",
                   plan.target == Target::kHf ? "the source's own; loads where the source loads"

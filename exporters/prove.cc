@@ -30,6 +30,29 @@ std::string Sentence(const absl::Status& status) {
   return d->place.empty() ? d->message : absl::StrCat(d->place, ": ", d->message);
 }
 
+// The verdict of its rows, the worst of them first.
+void Conclude(ProofReport& report) {
+  report.verdict = Verdict::kProven;
+  for (const ProofRow& row : report.rows) {
+    if (row.verdict == Verdict::kRefuted) report.verdict = Verdict::kRefuted;
+    if (row.verdict == Verdict::kIncomplete && report.verdict == Verdict::kProven)
+      report.verdict = Verdict::kIncomplete;
+  }
+  auto rank = [](const ProofRow& row) {
+    return row.verdict == Verdict::kRefuted ? 0 : row.verdict == Verdict::kIncomplete ? 1 : 2;
+  };
+  std::stable_sort(report.rows.begin(), report.rows.end(),
+                   [&](const ProofRow& a, const ProofRow& b) { return rank(a) < rank(b); });
+}
+
+// Stored tensors that a program reads, as it expects them.
+void CollectSources(const WeightPtr& program, std::map<std::string, WeightPtr>& found) {
+  if (program->kind() == WeightKind::kSource) found.emplace(program->source_name(), program);
+  for (const WeightPtr& child : program->children()) CollectSources(child, found);
+}
+
+bool IsOfAdapter(const std::string& name) { return name.rfind("adapter/", 0) == 0; }
+
 class Prover {
  public:
   Prover(const Model& source, const TwinManifest& manifest, const StoredTwin& stored,
@@ -50,6 +73,9 @@ class Prover {
   }
 
   void CheckHeaders();
+  void CheckSourceRows();
+  absl::Status CheckSourceTexts();
+  absl::Status CheckCompanions();
   absl::Status CheckFiles();
   absl::StatusOr<std::string> HashFile(const ReadableFile& file);
   void CheckStrangers();
@@ -65,7 +91,6 @@ class Prover {
                             const TensorReader& expected, const TensorReader& stored, int64_t* equal);
   const Layout* FindLayout() const;
   void Advance(int64_t bytes);
-  void Conclude();
 
   const Model& source_;
   const TwinManifest& manifest_;
@@ -83,6 +108,9 @@ absl::StatusOr<ProofReport> Prover::Run() {
   for (const ManifestFile& file : manifest_.files) done_.bytes_total += 2 * file.bytes;
   for (const SourceFile& file : source_.files) done_.bytes_total += file.bytes;
   CheckHeaders();
+  CheckSourceRows();
+  TWIN_RETURN_IF_ERROR(CheckSourceTexts());
+  TWIN_RETURN_IF_ERROR(CheckCompanions());
   TWIN_RETURN_IF_ERROR(CheckFiles());
   CheckStrangers();
   CheckStructure();
@@ -99,7 +127,7 @@ absl::StatusOr<ProofReport> Prover::Run() {
     TWIN_RETURN_IF_ERROR(source_.reader->CheckUnchanged());
     TWIN_RETURN_IF_ERROR(stored_.reader->CheckUnchanged());
   }
-  Conclude();
+  Conclude(report_);
   return std::move(report_);
 }
 
@@ -120,6 +148,73 @@ void Prover::CheckHeaders() {
     there.erase(said.name);
   }
   for (const auto& [name, file] : there) Refuted("headers", name, "the source has it, the manifest does not");
+}
+
+// The rows of source tensors are what unforge goes by: they are the source's own.
+void Prover::CheckSourceRows() {
+  std::map<std::string, const SourceTensor*> there;
+  for (const SourceTensor& tensor : source_.sources) {
+    if (!IsOfAdapter(tensor.name)) there[tensor.name] = &tensor;
+  }
+  for (const ManifestSourceFile& file : manifest_.source_files) {
+    for (const SourceTensor& said : file.tensors) {
+      auto found = there.find(said.name);
+      if (found == there.end()) {
+        Refuted("headers", said.name, "the manifest names it, the source does not have it");
+        continue;
+      }
+      const SourceTensor& tensor = *found->second;
+      if (tensor.source != said.source || tensor.file != said.file || tensor.ignored != said.ignored) {
+        Refuted("headers", said.name,
+                absl::StrCat("the manifest says ", Text(said.source), " in ", said.file, ", the source has ",
+                             Text(tensor.source), " in ", tensor.file));
+      }
+      there.erase(found);
+    }
+  }
+  for (const auto& [name, tensor] : there)
+    Refuted("headers", name, "the manifest does not name this source tensor");
+}
+
+// config.json and the like as they were, which unforge writes back.
+absl::Status Prover::CheckSourceTexts() {
+  if (source_.root.empty()) return absl::OkStatus();
+  std::map<std::string, const SmallFile*> said;
+  for (const SmallFile& text : manifest_.source_texts) said[text.name] = &text;
+  for (absl::string_view kept : kSourceTexts) said.emplace(kept, nullptr);
+  for (const auto& [name, text] : said) {
+    absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(source_.root, "/", name));
+    if (!there.ok() && text == nullptr) continue;
+    if (text == nullptr) {
+      Refuted("headers", name, "the source has it, the manifest does not keep it");
+    } else if (!there.ok()) {
+      Refuted("headers", name, Sentence(there.status()));
+    } else if (*there != text->content) {
+      Refuted("headers", name, "the manifest keeps another text than the source has");
+    } else {
+      Proven("headers", name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Files that the manifest calls the source's own are.
+absl::Status Prover::CheckCompanions() {
+  if (source_.root.empty()) return absl::OkStatus();
+  std::map<std::string, std::string> hashes;
+  for (const ManifestFile& file : manifest_.files) hashes[file.name] = file.sha256;
+  for (const std::string& name : manifest_.companions) {
+    absl::StatusOr<std::unique_ptr<ReadableFile>> file =
+        ReadableFile::Open(absl::StrCat(source_.root, "/", name));
+    if (!file.ok()) {
+      Refuted("headers", name, Sentence(file.status()));
+      continue;
+    }
+    TWIN_ASSIGN_OR_RETURN(std::string sha256, HashFile(**file));
+    if (hashes[CompanionInTwin(name)] != sha256)
+      Refuted("headers", name, "the twin carries another file of this name");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Prover::HashFile(const ReadableFile& file) {
@@ -254,11 +349,17 @@ void Prover::CheckPrograms(const Graph& graph) {
   }
   for (const ManifestTensor& tensor : manifest_.tensors) {
     if (said.count(tensor.name) == 0) Refuted("structure", tensor.name, "no parameter of the graph is in it");
-    for (const std::string& name : SourcesOf(tensor.program)) {
+    std::map<std::string, WeightPtr> reads;
+    CollectSources(tensor.program, reads);
+    for (const auto& [name, as] : reads) {
+      auto found = source_nodes_.find(name);
       // Adapters are files of their own, beside the source.
-      if (source_nodes_.count(name) == 0 && name.rfind("adapter/", 0) != 0) {
+      if (found == source_nodes_.end() && !IsOfAdapter(name)) {
         Refuted("structure", tensor.name,
                 absl::StrCat("it reads ", name, ", which the source does not have"));
+      } else if (found != source_nodes_.end() && found->second != as) {
+        Refuted("structure", tensor.name,
+                absl::StrCat("it reads ", Text(as), ", the source has ", Text(found->second)));
       }
     }
   }
@@ -332,11 +433,18 @@ absl::Status Prover::ComparePairs(absl::string_view check, const std::vector<Com
 absl::Status Prover::CheckForward() {
   std::vector<Comparison> pairs;
   for (const ManifestTensor& tensor : manifest_.tensors) {
-    bool readable = true;
-    for (const std::string& name : SourcesOf(tensor.program)) {
-      readable = readable && (source_nodes_.count(name) > 0 || name.rfind("adapter/", 0) == 0);
+    std::map<std::string, WeightPtr> reads;
+    CollectSources(tensor.program, reads);
+    bool readable = true, adapted = false;
+    for (const auto& [name, as] : reads) {
+      auto found = source_nodes_.find(name);
+      const bool there = found != source_nodes_.end() && found->second == as;
+      readable = readable && there;
+      adapted = adapted || (!there && IsOfAdapter(name));
     }
-    if (!readable) continue;  // refuted by CheckPrograms
+    if (adapted)
+      Row("forward", tensor.name, Verdict::kIncomplete, "the adapter that it holds is not at hand");
+    if (!readable) continue;  // else refuted by CheckPrograms
     WeightPtr stored = Source(tensor.name, tensor.program->dtype(), tensor.program->shape());
     pairs.push_back({tensor.name, tensor.program, std::move(stored)});
   }
@@ -358,19 +466,6 @@ void Prover::Advance(int64_t bytes) {
   if (progress_) progress_(done_);
 }
 
-void Prover::Conclude() {
-  for (const ProofRow& row : report_.rows) {
-    if (row.verdict == Verdict::kRefuted) report_.verdict = Verdict::kRefuted;
-    if (row.verdict == Verdict::kIncomplete && report_.verdict == Verdict::kProven)
-      report_.verdict = Verdict::kIncomplete;
-  }
-  auto rank = [](const ProofRow& row) {
-    return row.verdict == Verdict::kRefuted ? 0 : row.verdict == Verdict::kIncomplete ? 1 : 2;
-  };
-  std::stable_sort(report_.rows.begin(), report_.rows.end(),
-                   [&](const ProofRow& a, const ProofRow& b) { return rank(a) < rank(b); });
-}
-
 }  // namespace
 
 absl::string_view VerdictName(Verdict verdict) {
@@ -383,6 +478,11 @@ absl::string_view VerdictName(Verdict verdict) {
       return "INCOMPLETE";
   }
   return "";
+}
+
+void AddProofRow(ProofRow row, ProofReport& report) {
+  report.rows.push_back(std::move(row));
+  Conclude(report);
 }
 
 absl::StatusOr<ProofReport> Prove(const Model& source, const TwinManifest& manifest, const StoredTwin& stored,

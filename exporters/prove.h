@@ -1,11 +1,13 @@
 // Whether a twin's bytes are what its manifest says, made from the very source at hand.
 //
-//   headers    the source's files are those that the manifest names
-//   files      every file of the twin has the length and hash that the manifest says
-//   structure  the graph is well formed; each tensor's program is the one its layout gives for it;
+//   headers    the source's files are those that the manifest names, tensor by tensor, its texts those it
+//   keeps files      every file of the twin has the length and hash that the manifest says structure  the
+//   graph is well formed; each tensor's program is the one its layout gives for it;
 //              config.json is what the graph says; every source tensor is accounted for
 //   forward    every tensor of the twin, computed anew from the source, equals what is stored
 //   inverse    every source tensor that only moved, computed from the twin, equals the source, bit for bit
+//
+// That the recipe in the manifest gives this graph is checked where recipes are known: recipes/prove_twin.h.
 //
 // Full size, streamed, in the memory that ExportOptions gives. What is not proven here: that the graph
 // computes the same function as the source's (that is the algebra's proof), and anything about a chip's
@@ -52,6 +54,9 @@ struct ProofReport {
 absl::StatusOr<ProofReport> Prove(const Model& source, const TwinManifest& manifest, const StoredTwin& stored,
                                   const ExportOptions& options,
                                   const std::function<void(const Progress&)>& progress);
+
+// Adds a row and draws the verdict anew.
+void AddProofRow(ProofRow row, ProofReport& report);
 
 }  // namespace twinforge
 

@@ -59,14 +59,35 @@ absl::Status Rebind(const std::map<std::string, WeightPtr>& programs, Graph& gra
 
 }  // namespace
 
+absl::Status CheckTwinFiles(const TwinManifest& manifest, const std::string& root) {
+  std::set<absl::string_view> with_tensors;
+  for (const ManifestTensor& tensor : manifest.tensors) with_tensors.insert(tensor.file);
+  for (const ManifestFile& said : manifest.files) {
+    if (with_tensors.count(said.name) == 0) continue;
+    const std::string path = absl::StrCat(root, "/", said.name);
+    absl::StatusOr<std::unique_ptr<ReadableFile>> file = ReadableFile::Open(path);
+    std::string wrong;
+    if (!file.ok()) {
+      const Diagnostic d = DiagnosticOf(file.status()).value_or(Diagnostic());
+      if (ExitCodeOf(file.status()) == ExitCode::kTransient) return file.status();
+      wrong = absl::StrCat("the manifest lists it: ", d.message);
+    } else if ((*file)->size() != said.bytes) {
+      wrong = absl::StrCat("it has ", (*file)->size(), " bytes, the manifest says ", said.bytes);
+    }
+    if (!wrong.empty()) return Error(1803, path, wrong, "fetch or forge this twin again");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckStored(const TwinManifest& manifest, const StoredTwin& stored) {
   std::set<absl::string_view> there;
   for (const SourceTensor& tensor : stored.tensors) {
     const ManifestTensor* said = manifest.Find(tensor.name);
-    if (said == nullptr) return Error(1803, tensor.name, "the manifest does not know this tensor");
+    const std::string place = absl::StrCat(stored.root, "/", tensor.file, ": ", tensor.name);
+    if (said == nullptr) return Error(1803, place, "the manifest does not know this tensor");
     if (said->program->dtype() != tensor.source->dtype() ||
         said->program->shape() != tensor.source->shape()) {
-      return Error(1803, tensor.name,
+      return Error(1803, place,
                    absl::StrCat("the manifest says ", Describe(said->program), ", the file ",
                                 Describe(tensor.source)));
     }
@@ -74,7 +95,8 @@ absl::Status CheckStored(const TwinManifest& manifest, const StoredTwin& stored)
   }
   for (const ManifestTensor& tensor : manifest.tensors) {
     if (there.count(tensor.name) == 0)
-      return Error(1803, tensor.name, "the manifest names it, but no file has it");
+      return Error(1803, absl::StrCat(stored.root, "/", tensor.file, ": ", tensor.name),
+                   "the manifest names it, but no file has it");
   }
   return absl::OkStatus();
 }

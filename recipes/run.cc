@@ -41,11 +41,18 @@ void SetAsideUnmerged(Twin& twin) {
 }  // namespace
 
 absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& target, Model model) {
+  TWIN_ASSIGN_OR_RETURN(LoadedRecipe loaded, LoadRecipe(recipe));
+  return MakeTwinBy(std::move(loaded), target, std::move(model));
+}
+
+absl::StatusOr<Twin> MakeTwinBy(LoadedRecipe recipe, const TwinTarget& target, Model model) {
   Twin twin;
-  TWIN_ASSIGN_OR_RETURN(twin.recipe, LoadRecipe(recipe));
+  twin.recipe = std::move(recipe);
   TWIN_ASSIGN_OR_RETURN(twin.options.context.facts, FactsFor(target));
   for (const std::string& path : AdapterPaths(twin.recipe)) {
-    TWIN_ASSIGN_OR_RETURN(twin.options.context.adapters[path], LoadAdapter(path, model));
+    const auto instead = target.adapters.find(path);
+    const std::string& folder = instead == target.adapters.end() ? path : instead->second;
+    TWIN_ASSIGN_OR_RETURN(twin.options.context.adapters[path], LoadAdapter(folder, model));
   }
   twin.options.disabled = target.skip;
   twin.model = std::move(model);

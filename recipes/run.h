@@ -2,6 +2,7 @@
 #ifndef TWINFORGE_RECIPES_RUN_H_
 #define TWINFORGE_RECIPES_RUN_H_
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -17,6 +18,8 @@ struct TwinTarget {
   int64_t shards = 1;  // tensor-parallel degree
   std::string kernel;  // "" or "paged": the paged attention kernels take head_dim in multiples of 128
   std::set<std::string> skip;
+  // Folders to take in place of the adapters' paths that the recipe names.
+  std::map<std::string, std::string> adapters;
   bool published =
       false;  // the twin must be sayable in its family's config.json: steps that are not are refused
 };
@@ -30,6 +33,7 @@ struct Twin {
 
 // Loads the recipe (and adapters that it names), checks it whole, applies it to `model`.
 absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& target, Model model);
+absl::StatusOr<Twin> MakeTwinBy(LoadedRecipe recipe, const TwinTarget& target, Model model);
 
 // The same recipe on `source`, the graph as imported, with nothing refused for the published config's sake.
 absl::Status RemakeNative(Graph source, Twin& twin);

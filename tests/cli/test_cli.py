@@ -147,10 +147,22 @@ def test_links_out_of_the_folder_are_refused(tool, tiny, tmp_path):
 
 
 def test_more_shards_than_descriptors(tool, tmp_path):
+    """Shards are opened as they are read: a checkpoint of 2,000 needs no more descriptors than one of two."""
     import subprocess
-    subprocess.run(["python3", ROOT / "tests" / "support" / "big_checkpoint.py", tmp_path / "many", "llama", "--layers", "8", "--shards", "40", "--sparse"],
+    subprocess.run(["python3", ROOT / "tests" / "support" / "big_checkpoint.py", tmp_path / "many", "llama", "--hidden", "64", "--ffn", "64", "--vocab", "128", "--layers", "222", "--shards", "2001", "--sparse"],
                    check=True, capture_output=True)
-    done = tool("inspect", tmp_path / "many", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)))
+    few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))}
+    recipe = tmp_path / "ffn.textproto"
+    recipe.write_text("step { pad_ffn { multiple: 256 } }")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) == 2001
+    for words in (["plan", tmp_path / "many", "--recipe", recipe], ["forge", tmp_path / "many", "--recipe", recipe, "--out", tmp_path / "twin"],
+                  ["prove", tmp_path / "many", tmp_path / "twin"], ["unforge", tmp_path / "twin", "--out", tmp_path / "home"]):
+        done = tool(*words, **few)
+        assert done.code == 0, done
+
+
+def test_no_descriptor_left(tool, tiny):
+    done = tool("inspect", tiny, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4)))
     assert done.code == 6 and done.codes == ["TF1208"] and "ulimit -n" in done.err, done
 
 

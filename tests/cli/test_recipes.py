@@ -1,4 +1,5 @@
 """Recipe mistakes: each with its code, its place and its hint, found before any tensor is read."""
+import adapters
 import pytest
 
 BAD = [
@@ -68,21 +69,13 @@ def test_parameters_beyond_reason(tool, tiny, tmp_path):
 
 def test_adapters_come_first(tool, tiny, tmp_path):
     """An adapter fits its kernels as published: after a step that rewrote them it is refused, never merged wrongly."""
-    import json
-    import struct
-    a, b = [4, 48], [80, 4]
-    header = json.dumps({"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "F32", "shape": a, "data_offsets": [0, 768]},
-                         "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight": {"dtype": "F32", "shape": b, "data_offsets": [768, 2048]}}).encode()
-    header += b" " * (-len(header) % 8)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<512f", *([0.01] * 512)))
-    (tmp_path / "a" / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}))
+    adapters.write(tmp_path / "a")
     merge = f'step {{ merge_lora {{ adapter: "{tmp_path}/a" }} }}'
     recipe = tmp_path / "mine.textproto"
     for step in ("fold_norm_scale { }", "reorder_rope { style: TO_INTERLEAVED }", "pad_heads { multiple: 8 }", "pad_head_dim { form: PORTABLE multiple: 32 }"):
-        recipe.write_text(f"step {{ {step} }} {merge}")
+        recipe.write_text(f"require: BOUNDED step {{ {step} }} {merge}")
         said = tool.json("plan", tiny, "--recipe", recipe, "--to", "twin")
         assert any("put merge_lora first" in row["reason"] for row in said["refused"]), said
-        recipe.write_text(f"{merge} step {{ {step} }}")
+        recipe.write_text(f"require: BOUNDED {merge} step {{ {step} }}")
         said = tool.json("plan", tiny, "--recipe", recipe, "--to", "twin")
         assert said["steps"][0]["sites"] and not [row for row in said["refused"] if "merge_lora" in row["step"]], said

@@ -8,7 +8,7 @@ import pytest
 
 PAD_VOCAB = "step { pad_vocab { multiple: 128 mask: SUPPRESS_TOKENS } }"
 PAD_FFN = "step { pad_ffn { multiple: 128 } }"
-FOLD = "step { fold_norm_scale {} }"
+FOLD = "require: BOUNDED step { fold_norm_scale {} }"
 
 
 @pytest.fixture

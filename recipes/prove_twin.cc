@@ -1,0 +1,116 @@
+#include "recipes/prove_twin.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/diagnostic.h"
+#include "base/json_reader.h"
+#include "base/status_macros.h"
+#include "ir/text.h"
+#include "recipes/run.h"
+
+namespace twinforge {
+namespace {
+
+constexpr absl::string_view kCheck = "recipe";
+constexpr int64_t kQuoted = 120;
+
+ProofRow RecipeRow(absl::string_view subject, Verdict verdict, std::string detail) {
+  return {std::string(kCheck), std::string(subject), verdict, std::move(detail)};
+}
+
+std::string WhyNot(const absl::Status& status) {
+  const std::optional<Diagnostic> d = DiagnosticOf(status);
+  if (!d.has_value()) return std::string(status.message());
+  return absl::StrCat("TF", d->code, " ", d->place, d->place.empty() ? "" : ": ", d->message);
+}
+
+// "" for equal texts, else their first line that differs.
+std::string Difference(absl::string_view said, absl::string_view found) {
+  if (said == found) return "";
+  const std::vector<absl::string_view> a = absl::StrSplit(said, '\n'), b = absl::StrSplit(found, '\n');
+  size_t line = 0;
+  while (line < a.size() && line < b.size() && a[line] == b[line]) ++line;
+  return absl::StrCat("line ", line + 1, ": the manifest says ",
+                      line < a.size() ? JsonQuoted(a[line], kQuoted) : "nothing", ", it is ",
+                      line < b.size() ? JsonQuoted(b[line], kQuoted) : "nothing");
+}
+
+ProofRow Compared(absl::string_view subject, absl::string_view said, absl::string_view found) {
+  std::string difference = Difference(said, found);
+  const Verdict verdict = difference.empty() ? Verdict::kProven : Verdict::kRefuted;
+  return RecipeRow(subject, verdict, std::move(difference));
+}
+
+TwinTarget TargetIn(const TwinManifest& manifest) {
+  const Provenance& from = manifest.provenance;
+  TwinTarget target;
+  target.chip = from.chip;
+  target.shards = from.shards;
+  target.kernel = from.kernel;
+  target.skip.insert(from.skipped.begin(), from.skipped.end());
+  target.published = manifest.target == Target::kHf;
+  return target;
+}
+
+// What the recipe makes of the source now, beside what the manifest says that it made.
+void CompareWithTwin(const TwinManifest& manifest, const Twin& twin, std::vector<ProofRow>& rows) {
+  const Provenance& from = manifest.provenance;
+  rows.push_back(Compared("graph", manifest.graph, Text(twin.model.graph)));
+  rows.push_back(Compared("name", from.recipe_name, twin.recipe.name));
+  rows.push_back(
+      Compared("steps", absl::StrJoin(from.steps, "\n"), absl::StrJoin(StepLines(twin.report), "\n")));
+  rows.push_back(
+      Compared("fidelity", absl::StrCat(from.fidelity, " ", from.bound),
+               absl::StrCat(FidelityName(twin.report.fidelity), " ", BoundText(twin.report.bound))));
+}
+
+// Runs the recorded recipe on `source`, which is given the adapters' tensors where there are any.
+std::vector<ProofRow> CheckRecipeAgain(const TwinManifest& manifest, const std::vector<std::string>& adapters,
+                                       Model& source) {
+  const Provenance& from = manifest.provenance;
+  std::vector<ProofRow> rows;
+  rows.push_back(Compared("source_graph", from.source_graph, Text(source.graph)));
+  absl::StatusOr<LoadedRecipe> recipe = ParseRecipe(from.recipe_text, from.recipe_name);
+  if (!recipe.ok()) {
+    rows.push_back(RecipeRow("text", Verdict::kRefuted, WhyNot(recipe.status())));
+    return rows;
+  }
+  TwinTarget target = TargetIn(manifest);
+  const std::vector<std::string> paths = AdapterPaths(*recipe);
+  if (paths.size() != adapters.size()) {
+    rows.push_back(RecipeRow("adapters", Verdict::kIncomplete,
+                             absl::StrCat("the recipe merges ", paths.size(), ", and ", adapters.size(),
+                                          " were given with --adapter: it was not run again")));
+    return rows;
+  }
+  for (size_t i = 0; i < paths.size(); ++i) target.adapters[paths[i]] = adapters[i];
+  absl::StatusOr<Twin> twin = MakeTwinBy(*std::move(recipe), target, source);
+  if (!twin.ok()) {
+    const bool looked = source.has_bytes();
+    rows.push_back(RecipeRow("text", looked ? Verdict::kRefuted : Verdict::kIncomplete,
+                             absl::StrCat("it does not run on the source: ", WhyNot(twin.status()))));
+    return rows;
+  }
+  CompareWithTwin(manifest, *twin, rows);
+  source.sources = twin->model.sources;
+  source.reader = twin->model.reader;
+  return rows;
+}
+
+}  // namespace
+
+absl::StatusOr<ProofReport> ProveTwin(Model source, const TwinManifest& manifest, const StoredTwin& stored,
+                                      const std::vector<std::string>& adapters, const ExportOptions& options,
+                                      const std::function<void(const Progress&)>& progress) {
+  std::vector<ProofRow> rows = CheckRecipeAgain(manifest, adapters, source);
+  TWIN_ASSIGN_OR_RETURN(ProofReport report, Prove(source, manifest, stored, options, progress));
+  for (ProofRow& row : rows) AddProofRow(std::move(row), report);
+  return report;
+}
+
+}  // namespace twinforge
