@@ -9,6 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
 #include "cli/verb.h"
+#ifdef TWINFORGE_MIMALLOC
+#include <mimalloc.h>
+#endif
 
 namespace twinforge {
 namespace {
@@ -80,6 +83,9 @@ absl::Status Complaint(const CLI::App& app, const CLI::ParseError& error,
 
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+#ifdef TWINFORGE_MIMALLOC
+  mi_option_enable(mi_option_large_os_pages);  // a tenth of a large plan is page faults
+#endif
   std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() == 1 && words[0] == "--version") {
     std::printf("twinforge %s\n", kVersion);

@@ -168,7 +168,7 @@ absl::Status CheckLedger(const Model& model, ExportPlan& plan) {
   }
   std::vector<WeightPtr> sources;
   for (const SourceTensor& source : model.sources) sources.push_back(source.source);
-  plan.ledger = Invert(programs, sources);
+  plan.ledger = Ledger(programs, sources);
   int64_t lost = 0;
   const LedgerRow* first = nullptr;
   for (size_t i = 0; i < plan.ledger.size(); ++i) {

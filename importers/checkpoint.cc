@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
+#include "base/parallel.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "importers/checkpoint_folder.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int64_t kLargestHeader = 100000000;  // the format's own limit
 constexpr int64_t kQuoteLimit = 100;
+constexpr size_t kFilesAtOnce = 32;  // opened before the first of them may be closed
 
 // What else is found under the name of a safetensors file, by its first bytes.
 struct Disguise {
@@ -118,6 +120,19 @@ absl::StatusOr<OpenedFile> OpenFile(const CheckpointFolder::File& entry, const s
   return opened;
 }
 
+// Files [first, first + count) of the folder, several at a time.
+std::vector<absl::StatusOr<OpenedFile>> OpenFiles(const CheckpointFolder& folder, size_t first,
+                                                  size_t count) {
+  std::vector<absl::StatusOr<OpenedFile>> opened(count);
+  ParallelFor(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const CheckpointFolder::File& file = folder.files[first + i];
+      opened[i] = OpenFile(file, absl::StrCat(folder.root, "/", file.name));
+    }
+  });
+  return opened;
+}
+
 // `tensors` (ascending by name) against the index, both ways, and against themselves.
 absl::Status CheckAgainstIndex(const std::vector<StoredTensor>& tensors, const CheckpointFolder& folder) {
   const std::string place = absl::StrCat(folder.root, "/", folder.index_name);
@@ -176,14 +191,17 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::st
   TWIN_ASSIGN_OR_RETURN(CheckpointFolder folder, FindCheckpoint(path));
   std::shared_ptr<Checkpoint> checkpoint(new Checkpoint);  // private constructor
   checkpoint->root_ = folder.root;
-  for (const CheckpointFolder::File& entry : folder.files) {
-    TWIN_ASSIGN_OR_RETURN(OpenedFile opened, OpenFile(entry, absl::StrCat(folder.root, "/", entry.name)));
-    for (StoredTensor& tensor : opened.tensors) {
-      tensor.file = static_cast<int32_t>(checkpoint->files_.size());
-      checkpoint->tensors_.push_back(std::move(tensor));
+  for (size_t first = 0; first < folder.files.size(); first += kFilesAtOnce) {
+    const size_t count = std::min(kFilesAtOnce, folder.files.size() - first);
+    for (absl::StatusOr<OpenedFile>& file : OpenFiles(folder, first, count)) {
+      TWIN_ASSIGN_OR_RETURN(OpenedFile opened, std::move(file));
+      for (StoredTensor& tensor : opened.tensors) {
+        tensor.file = static_cast<int32_t>(checkpoint->files_.size());
+        checkpoint->tensors_.push_back(std::move(tensor));
+      }
+      checkpoint->files_.push_back(std::move(opened.stored));
+      checkpoint->pool_.Add(std::move(opened.file));  // which closes its oldest
     }
-    checkpoint->files_.push_back(std::move(opened.stored));
-    checkpoint->pool_.Add(std::move(opened.file));
   }
   std::vector<StoredTensor>& tensors = checkpoint->tensors_;
   std::sort(tensors.begin(), tensors.end(),

@@ -20,9 +20,9 @@ namespace twinforge {
 size_t ChooseLayout(const std::vector<CompiledLayout>& layouts, const Checkpoint& checkpoint);
 
 struct Claim {
-  std::map<std::string, WeightPtr> stored;  // sources of the layout's tensors
-  std::vector<SourceTensor> sources;        // of all tensors, ascending by name
-  DType dtype = DType::kBF16;               // that most claimed bytes have
+  StoredTensors stored;               // sources of the layout's tensors
+  std::vector<SourceTensor> sources;  // of all tensors, ascending by name
+  DType dtype = DType::kBF16;         // that most claimed bytes have
 };
 
 // `tied` are roles that the config ties: their tensors may be absent, or be copies of their partner's

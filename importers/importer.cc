@@ -137,14 +137,17 @@ absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
   for (const Tie& tie : layout.ties) {
     if (Ties(tie, config)) tied.insert(tie.role);
   }
-  std::map<std::string, WeightPtr> stored;
+  StoredTensors stored;
   for (const LayoutTensor& tensor : layout.tensors) {
     if (tensor.parts.size() == 1 && tied.contains(tensor.parts[0].role)) continue;
     TWIN_ASSIGN_OR_RETURN(Shape shape, StoredShape(tensor, prepared.plan.types));
     const DType dtype = prepared.plan.types.at(tensor.parts[0].role).dtype;
-    stored.emplace(tensor.name, Source(tensor.name, dtype, std::move(shape)));
+    WeightPtr source = Source(tensor.name, dtype, std::move(shape));
+    if (!stored.emplace(tensor.name, source).second) continue;
+    model.sources.push_back({tensor.name, "", std::move(source), ""});
   }
-  for (const auto& [name, source] : stored) model.sources.push_back({name, "", source, ""});
+  std::sort(model.sources.begin(), model.sources.end(),
+            [](const SourceTensor& a, const SourceTensor& b) { return a.name < b.name; });
   std::map<std::string, WeightPtr> programs = ProgramsFromFiles(layout, prepared.plan.types, stored);
   absl::StatusOr<Graph> graph =
       BuildGraph(model.family, std::move(prepared.plan), layouts[0], std::move(programs));

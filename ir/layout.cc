@@ -1,6 +1,7 @@
 #include "ir/layout.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "base/parallel.h"
 #include "base/status_macros.h"
 #include "ir/layout_parts.h"
 #include "weights/build.h"
@@ -16,6 +18,8 @@ namespace twinforge {
 namespace {
 
 using Arrangement = Bundle::Arrangement;
+
+constexpr int64_t kTensorsPerThread = 256;  // below that a thread is not worth its start
 
 std::string ExtentsText(const LayoutPart& part) {
   std::vector<std::string> extents;
@@ -199,38 +203,67 @@ Storage StorageOf(const LayoutPart& part, const ParamType& type) {
 
 // ---- from files to roles
 
+namespace {
+
+// One stored tensor's parts in the canonical orientation of their types; none where a role is not this
+// model's.
+using PartPrograms = std::vector<std::pair<WeightPtr, const LayoutPart*>>;
+
+PartPrograms ProgramsOf(const LayoutTensor& tensor, const FactoredTensor& factored, const WeightPtr& source) {
+  TWIN_CHECK(source->shape() == factored.stored, absl::StrCat(tensor.name, ": the shape was not checked"));
+  const WeightPtr joined = Reshape(source, factored.joined);
+  PartPrograms programs;
+  for (size_t i = 0; i < tensor.parts.size(); ++i) {
+    programs.emplace_back(
+        Transpose(TakePart(joined, tensor, factored, i), InversePermutation(factored.parts[i].perm)),
+        &tensor.parts[i]);
+  }
+  return programs;
+}
+
+// By place in layout.tensors. The experts of one stack are factored once.
+std::vector<PartPrograms> ProgramsOfTensors(const Layout& layout,
+                                            const std::map<std::string, const ParamType*>& types,
+                                            const StoredTensors& stored) {
+  const auto count = static_cast<int64_t>(layout.tensors.size());
+  std::vector<PartPrograms> programs(count);
+  ParallelFor(count, kTensorsPerThread, [&](int64_t begin, int64_t end) {
+    const LayoutTensor* last = nullptr;
+    absl::StatusOr<FactoredTensor> factored = absl::NotFoundError("none yet");
+    for (int64_t at = begin; at < end; ++at) {
+      const LayoutTensor& tensor = layout.tensors[at];
+      const auto source = stored.find(tensor.name);
+      if (source == stored.end()) continue;
+      if (last == nullptr || !IsNextExpert(*last, tensor)) factored = FactorTensor(tensor, types);
+      last = &tensor;
+      if (factored.ok()) programs[at] = ProgramsOf(tensor, *factored, source->second);
+    }
+  });
+  return programs;
+}
+
+}  // namespace
+
 std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
                                                    const std::map<std::string, ParamType>& types,
-                                                   const std::map<std::string, WeightPtr>& stored) {
+                                                   const StoredTensors& stored) {
   const std::map<std::string, const ParamType*> pointers = Pointers(types);
   std::map<std::string, WeightPtr> programs;
   std::map<std::string, std::vector<WeightPtr>> experts;  // role -> by expert
-  const LayoutTensor* last = nullptr;
-  absl::StatusOr<FactoredTensor> factored = absl::NotFoundError("none yet");
+  const std::string* last = nullptr;
   std::vector<WeightPtr>* slices_of_last = nullptr;
-  for (const LayoutTensor& tensor : layout.tensors) {
-    auto source = stored.find(tensor.name);
-    if (source == stored.end()) continue;
-    const bool next_expert = last != nullptr && IsNextExpert(*last, tensor);
-    if (!next_expert) factored = FactorTensor(tensor, pointers);
-    last = &tensor;
-    if (!factored.ok()) continue;  // a role that this model does not have
-    TWIN_CHECK(source->second->shape() == factored->stored,
-               absl::StrCat(tensor.name, ": the shape was not checked"));
-    const WeightPtr joined = Reshape(source->second, factored->joined);
-    for (size_t i = 0; i < tensor.parts.size(); ++i) {
-      const LayoutPart& part = tensor.parts[i];
-      WeightPtr program =
-          Transpose(TakePart(joined, tensor, *factored, i), InversePermutation(factored->parts[i].perm));
-      if (!part.expert_index) {
-        programs[part.role] = std::move(program);
+  for (PartPrograms& parts : ProgramsOfTensors(layout, pointers, stored)) {
+    for (auto& [program, part] : parts) {
+      if (!part->expert_index) {
+        programs[part->role] = std::move(program);
         continue;
       }
-      if (!next_expert || tensor.parts.size() > 1) {
-        slices_of_last = &experts[part.role];
-        slices_of_last->resize(pointers.at(part.role)->Get("expert").size);
+      if (last == nullptr || *last != part->role) {
+        slices_of_last = &experts[part->role];
+        slices_of_last->resize(pointers.at(part->role)->Get("expert").size);
+        last = &part->role;
       }
-      (*slices_of_last)[*part.expert_index] = std::move(program);
+      (*slices_of_last)[*part->expert_index] = std::move(program);
     }
   }
   for (auto& [role, slices] : experts) {
@@ -349,6 +382,22 @@ WeightPtr FileProgram(const Graph& graph, const LayoutTensor& tensor, const Fact
   return Reshape(Join(std::move(parts), tensor.join_axis, tensor.arrangement), factored.stored);
 }
 
+// A tensor that will be written, and how its parts lie: the experts of one stack lie alike.
+struct PlacedTensor {
+  const LayoutTensor* tensor;
+  std::shared_ptr<const FactoredTensor> factored;
+};
+
+std::vector<NamedProgram> FilePrograms(const Graph& graph, const std::vector<PlacedTensor>& placed) {
+  std::vector<NamedProgram> files(placed.size());
+  ParallelFor(static_cast<int64_t>(placed.size()), kTensorsPerThread, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      files[i] = {placed[i].tensor->name, FileProgram(graph, *placed[i].tensor, *placed[i].factored)};
+    }
+  });
+  return files;
+}
+
 // Whether the graph has all roles of a tensor; TF1601 where it has only some, or lacks one that must be.
 absl::StatusOr<bool> IsPresent(const Graph& graph, const LayoutTensor& tensor) {
   size_t present = 0;
@@ -377,13 +426,12 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
   }
   std::map<std::string, const ParamType*> types;
   for (const auto& [role, param] : graph.params()) types.emplace_hint(types.end(), role, &param.type);
-  std::vector<NamedProgram> files;
+  std::vector<PlacedTensor> files;
   std::set<std::string> placed = tied;
   const LayoutTensor* last = nullptr;
-  FactoredTensor factored;
   for (const LayoutTensor& tensor : layout.tensors) {
     if (last != nullptr && IsNextExpert(*last, tensor)) {
-      files.push_back({tensor.name, FileProgram(graph, tensor, factored)});
+      files.push_back({&tensor, files.back().factored});
       continue;
     }
     last = nullptr;
@@ -395,14 +443,14 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
       const Bundle* bundle = graph.BundleOf(part.role);
       if (bundle != nullptr) TWIN_RETURN_IF_ERROR(CheckBundle(graph, *bundle, tensor));
     }
-    TWIN_ASSIGN_OR_RETURN(factored, FactorTensor(tensor, types));
-    files.push_back({tensor.name, FileProgram(graph, tensor, factored)});
+    TWIN_ASSIGN_OR_RETURN(FactoredTensor factored, FactorTensor(tensor, types));
+    files.push_back({&tensor, std::make_shared<const FactoredTensor>(std::move(factored))});
     last = &tensor;
   }
   for (const auto& [role, param] : graph.params()) {
     if (!placed.contains(role)) return CannotLay(graph, role, "the layout has no place for it");
   }
-  return files;
+  return FilePrograms(graph, files);
 }
 
 }  // namespace twinforge

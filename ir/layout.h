@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/json.h"
 #include "ir/graph.h"
@@ -115,13 +116,16 @@ struct Layout {
 
 // ---- from files to roles
 
+// Name on disk -> its kSource.
+using StoredTensors = absl::flat_hash_map<std::string, WeightPtr>;
+
 // Programs for every role of `layout` over stored tensors whose shapes are known, in the
 // canonical orientation of `types` (role -> type). Roles of optional tensors that `stored`
 // lacks are left out, but for tied ones: they get their partner's program, transposed.
 // REQUIRES: stored shapes were checked against the layout.
 std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
                                                    const std::map<std::string, ParamType>& types,
-                                                   const std::map<std::string, WeightPtr>& stored);
+                                                   const StoredTensors& stored);
 
 // The shape that `tensor` has on disk, given its parts' types.
 absl::StatusOr<Shape> StoredShape(const LayoutTensor& tensor, const std::map<std::string, ParamType>& types);

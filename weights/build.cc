@@ -218,13 +218,13 @@ WeightPtr RepeatInterleave(WeightPtr x, int64_t axis, int64_t repeats) {
 }
 
 WeightPtr Stack(int64_t axis, std::vector<WeightPtr> xs) {
-  for (WeightPtr& x : xs) {
+  const auto raised = [axis](const WeightPtr& x) {
     Shape shape = x->shape();
     TWIN_CHECK(axis >= 0 && axis <= x->rank(), "stack along an axis out of range");
     shape.insert(shape.begin() + axis, 1);
-    x = Reshape(std::move(x), std::move(shape));
-  }
-  return Concat(axis, std::move(xs));
+    return Reshape(x, std::move(shape));
+  };
+  return Concat(axis, OfEach(xs, raised));
 }
 
 WeightPtr Index(WeightPtr x, int64_t axis, int64_t at) {

@@ -103,13 +103,19 @@ Run Part(const Run& run, int64_t begin, int64_t count) {
 }  // namespace
 
 IndexMap::IndexMap(std::vector<Run> runs) : runs_(Normalise(std::move(runs))) {
-  ends_.reserve(runs_.size());
+  const bool several = runs_.size() > 1;
+  if (several) ends_.reserve(runs_.size());
   for (const Run& run : runs_) {
     TWIN_CHECK(run.is_fill() || (run.start >= 0 && run.start + (run.count - 1) * run.step >= 0),
                "an index map names a negative index");
     size_ += run.count;
-    ends_.push_back(size_);
+    if (several) ends_.push_back(size_);
   }
+}
+
+size_t IndexMap::RunAt(int64_t place) const {
+  if (ends_.empty()) return place < size_ ? 0 : runs_.size();
+  return std::upper_bound(ends_.begin(), ends_.end(), place) - ends_.begin();
 }
 
 IndexMap IndexMap::Identity(int64_t size) { return Slice(0, size); }
@@ -163,19 +169,19 @@ bool IndexMap::IsIdentity(int64_t source_size) const {
 
 int64_t IndexMap::At(int64_t place) const {
   TWIN_CHECK(place >= 0 && place < size_, "place outside an index map");
-  const size_t at = std::upper_bound(ends_.begin(), ends_.end(), place) - ends_.begin();
+  const size_t at = RunAt(place);
   const Run& run = runs_[at];
-  return run.is_fill() ? Run::kFill : run.start + (place - (ends_[at] - run.count)) * run.step;
+  return run.is_fill() ? Run::kFill : run.start + (place - (EndOf(at) - run.count)) * run.step;
 }
 
 IndexMap IndexMap::Range(int64_t begin, int64_t count) const {
   TWIN_CHECK(begin >= 0 && count >= 0 && count <= size_ - begin, "range outside an index map");
   std::vector<Run> runs;
   const int64_t end = begin + count;
-  size_t at = std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
+  size_t at = RunAt(begin);
   for (; at < runs_.size() && begin < end; ++at) {
-    const int64_t first = ends_[at] - runs_[at].count;
-    const int64_t taken = std::min(end, ends_[at]) - begin;
+    const int64_t first = EndOf(at) - runs_[at].count;
+    const int64_t taken = std::min(end, EndOf(at)) - begin;
     runs.push_back(Part(runs_[at], begin - first, taken));
     begin += taken;
   }
@@ -193,11 +199,11 @@ IndexMap IndexMap::After(const IndexMap& inner) const {
     for (int64_t done = 0; done < run.count;) {
       const int64_t place = run.start + done * run.step;
       TWIN_CHECK(place < inner.size_, "an index map reads past the end of the one below it");
-      const size_t at = std::upper_bound(inner.ends_.begin(), inner.ends_.end(), place) - inner.ends_.begin();
+      const size_t at = inner.RunAt(place);
       const Run& below = inner.runs_[at];
-      const int64_t first = inner.ends_[at] - below.count;
+      const int64_t first = inner.EndOf(at) - below.count;
       int64_t taken = run.count - done;  // as many as stay within `below`
-      if (run.step > 0) taken = std::min(taken, (inner.ends_[at] - 1 - place) / run.step + 1);
+      if (run.step > 0) taken = std::min(taken, (inner.EndOf(at) - 1 - place) / run.step + 1);
       if (run.step < 0) taken = std::min(taken, (place - first) / -run.step + 1);
       Run part{.start = Run::kFill, .step = 0, .count = taken};
       if (!below.is_fill()) {
@@ -224,11 +230,11 @@ std::optional<IndexMap> IndexMap::Inverse(int64_t source_size) const {
     const Run& run = runs_[at];
     if (run.is_fill()) continue;
     plain = run.count == 1 || run.step == 1 || run.step == -1;
-    const int64_t first = ends_[at] - run.count;
+    const int64_t first = EndOf(at) - run.count;
     const int64_t low = run.step < 0 ? run.start - (run.count - 1) : run.start;
     pieces.push_back(
         {low,
-         {.start = run.step < 0 ? ends_[at] - 1 : first, .step = run.step < 0 ? -1 : 1, .count = run.count}});
+         {.start = run.step < 0 ? EndOf(at) - 1 : first, .step = run.step < 0 ? -1 : 1, .count = run.count}});
   }
   if (plain) {
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.low < b.low; });
@@ -251,7 +257,7 @@ std::optional<IndexMap> IndexMap::Inverse(int64_t source_size) const {
     if (run.is_fill()) continue;
     for (int64_t i = 0; i < run.count; ++i) {
       const int64_t index = run.start + i * run.step;
-      if (index < source_size && place_of[index] < 0) place_of[index] = ends_[at] - run.count + i;
+      if (index < source_size && place_of[index] < 0) place_of[index] = EndOf(at) - run.count + i;
     }
   }
   std::vector<Run> runs;

@@ -83,8 +83,11 @@ class IndexMap {
   bool operator==(const IndexMap& other) const { return runs_ == other.runs_; }
 
  private:
+  int64_t EndOf(size_t run) const { return ends_.empty() ? size_ : ends_[run]; }
+  size_t RunAt(int64_t place) const;  // the run that holds it; runs().size() past the end
+
   std::vector<Run> runs_;
-  std::vector<int64_t> ends_;  // cumulative counts, for At()
+  std::vector<int64_t> ends_;  // cumulative counts, for At(); empty where there is one run
   int64_t size_ = 0;
 };
 

@@ -20,31 +20,17 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/parallel.h"
 #include "weights/build.h"
 #include "weights/index_set.h"
+#include "weights/invert_pieces.h"
 #include "weights/read.h"
 #include "weights/simplify.h"
 
 namespace twinforge {
 namespace {
 
-// What is known of the axes of a node: per axis the indices, ascending. An empty set
-// stands for the whole axis, which it nearly always is; a path that knows nothing ends.
-using Known = std::vector<IndexMap>;
-
-struct Path {
-  WeightPtr back;  // program over the twin; its extents are the sizes of `known`
-  Known known;
-  Fate fate = Fate::kMoved;
-};
-
-bool IsWhole(const IndexMap& set) { return set.size() == 0; }
-
-// `set` in the form that Known keeps it.
-IndexMap Kept(IndexMap set, int64_t extent) { return set.IsIdentity(extent) ? IndexMap() : std::move(set); }
-IndexMap Spelled(const IndexMap& set, int64_t extent) {
-  return IsWhole(set) ? IndexMap::Identity(extent) : set;
-}
+using namespace inverting;
 
 struct Entry {
   WeightPtr source;
@@ -92,9 +78,19 @@ MapFn InverseOf(MapFn fn) {
   return fn;
 }
 
-WeightPtr Select(const WeightPtr& x, int64_t axis, const IndexMap& positions) {
-  return positions.IsIdentity(x->shape()[axis]) ? x : Take(x, axis, positions);
+// More verbs of a way back; of no way back they make none.
+WeightPtr Reshaped(const WeightPtr& x, const Shape& shape) { return x == nullptr ? x : Reshape(x, shape); }
+WeightPtr Casted(const WeightPtr& x, DType dtype) { return x == nullptr ? x : Cast(x, dtype); }
+WeightPtr Transposed(const WeightPtr& x, std::vector<int64_t> perm) {
+  return x == nullptr ? x : Transpose(x, std::move(perm));
 }
+
+// How a source comes home, as far as that is known.
+struct WayHome {
+  bool known = false;
+  WeightPtr program;  // null where none is wanted
+  Fate fate = Fate::kMoved;
+};
 
 // Arithmetic with another source tensor, put off until that one's way back is known.
 struct Pending {
@@ -105,7 +101,8 @@ struct Pending {
 
 class Walker {
  public:
-  explicit Walker(absl::flat_hash_map<std::string, Entry>& entries) : entries_(entries) {}
+  Walker(absl::flat_hash_map<std::string, Entry>& entries, bool inverses)
+      : entries_(entries), inverses_(inverses) {}
 
   void WalkTwin(const NamedProgram& twin) {
     twin_ = twin.name;
@@ -113,13 +110,12 @@ class Walker {
       if (const auto it = entries_.find(name); it != entries_.end()) it->second.consumers.push_back(twin_);
     }
     if (twin.program->element_count() == 0) return;  // nothing to hold
-    Walk(twin.program, {Source(twin.name, twin.program->dtype(), twin.program->shape()),
-                        Known(twin.program->rank()), Fate::kMoved});
+    WeightPtr back = inverses_ ? Source(twin.name, twin.program->dtype(), twin.program->shape()) : nullptr;
+    Walk(twin.program, {std::move(back), Known(twin.program->rank()), Fate::kMoved});
   }
 
   // Undoes what was put off, as far as `home` knows the other operands' sources; what
-  // remains has used up its sources. home(name) is a program over the twin and its fate,
-  // or null.
+  // remains has used up its sources.
   template <typename Home>
   void WalkPending(Home home) {
     for (bool progress = true; progress && !pending_.empty();) {
@@ -130,10 +126,10 @@ class Walker {
         Fate worst = Fate::kRescaled;
         bool found = true;
         for (const std::string& name : SourcesOf(one.w->child(1))) {
-          const std::pair<WeightPtr, Fate> way = home(name);
-          found = found && way.first != nullptr;
-          worst = std::max(worst, way.second);
-          bindings.push_back({name, way.first});
+          const WayHome way = home(name);
+          found = found && way.known;
+          worst = std::max(worst, way.fate);
+          if (inverses_) bindings.push_back({name, way.program});
         }
         if (!found) {
           pending_.push_back(std::move(one));
@@ -141,7 +137,7 @@ class Walker {
         }
         progress = true;
         one.path.fate = std::max(one.path.fate, worst);
-        Undo(one.w, Substitute(one.w->child(1), bindings), std::move(one.path));
+        Undo(one.w, inverses_ ? Substitute(one.w->child(1), bindings) : nullptr, std::move(one.path));
       }
     }
     for (const Pending& one : pending_) {
@@ -170,7 +166,7 @@ class Walker {
         return WalkConcat(w, path);
       case WeightKind::kCast:
         if (!IsLossless(w->child()->dtype(), w->dtype())) path.fate = std::max(path.fate, Fate::kRounded);
-        path.back = Cast(path.back, w->child()->dtype());
+        path.back = Casted(path.back, w->child()->dtype());
         return Walk(w->child(), std::move(path));
       case WeightKind::kMap:
         return WalkMap(w, std::move(path));
@@ -210,7 +206,7 @@ class Walker {
       known[w->perm()[i]] = std::move(path.known[i]);
     }
     path.known = std::move(known);
-    path.back = Transpose(path.back, std::move(inverse));
+    path.back = Transposed(path.back, std::move(inverse));
     Walk(w->child(), std::move(path));
   }
 
@@ -246,12 +242,14 @@ class Walker {
 
   // `y`: the second operand, as the twin knows it.
   void Undo(const WeightPtr& w, WeightPtr y, Path path) {
-    const int64_t lead = w->rank() - y->rank();
-    for (int64_t i = 0; i < y->rank(); ++i) {
-      const IndexMap& known = path.known[lead + i];
-      if (y->shape()[i] != 1 && !IsWhole(known)) y = Take(y, i, known);
+    if (inverses_) {
+      const int64_t lead = w->rank() - y->rank();
+      for (int64_t i = 0; i < y->rank(); ++i) {
+        const IndexMap& known = path.known[lead + i];
+        if (y->shape()[i] != 1 && !IsWhole(known)) y = Take(y, i, known);
+      }
+      path.back = Map(InverseOf(w->map_fn()), path.back, y);
     }
-    path.back = Map(InverseOf(w->map_fn()), path.back, y);
     path.fate = std::max(path.fate, Fate::kRescaled);
     Walk(w->child(0), std::move(path));
   }
@@ -262,7 +260,7 @@ class Walker {
     const Shape& shape = w->shape();
     const Shape& inner = w->child()->shape();
     if (std::all_of(path.known.begin(), path.known.end(), IsWhole)) {
-      return Walk(w->child(), {Reshape(path.back, inner), Known(inner.size()), path.fate});
+      return Walk(w->child(), {Reshaped(path.back, inner), Known(inner.size()), path.fate});
     }
     Regroup(w, ShapeGroups(shape, inner), 0, 0, std::move(path));
   }
@@ -275,18 +273,9 @@ class Walker {
     Known known;
     for (size_t i = 0; i < count; ++i) known.push_back(Spelled(path.known[done + i], group.outer[i]));
     const IndexMap flat = FlattenSets(known, group.outer);
+    const size_t after = done + count;
     for (const ProductSet& set : SplitSet(flat, group.inner)) {
-      Path part = {path.back, {}, path.fate};
-      Shape extents(path.back->shape().begin(), path.back->shape().begin() + done);
-      extents.push_back(flat.size());
-      const size_t after = done + count;
-      extents.insert(extents.end(), path.back->shape().begin() + after, path.back->shape().end());
-      part.back = Select(Reshape(path.back, extents), static_cast<int64_t>(done), set.positions);
-      extents.erase(extents.begin() + done);
-      std::vector<int64_t> sizes;
-      for (const IndexMap& axis : set.axes) sizes.push_back(axis.size());
-      extents.insert(extents.begin() + done, sizes.begin(), sizes.end());
-      part.back = Reshape(part.back, extents);
+      Path part = {Regrouped(path.back, done, after, flat.size(), set), {}, path.fate};
       part.known.assign(path.known.begin(), path.known.begin() + done);
       for (size_t i = 0; i < set.axes.size(); ++i) part.known.push_back(Kept(set.axes[i], group.inner[i]));
       part.known.insert(part.known.end(), path.known.begin() + after, path.known.end());
@@ -294,90 +283,31 @@ class Walker {
     }
   }
 
+  // Axes [done, after) of `back`, `flat` elements in all, merged, cut to `set`'s positions and split as it
+  // is.
+  static WeightPtr Regrouped(const WeightPtr& back, size_t done, size_t after, int64_t flat,
+                             const ProductSet& set) {
+    if (back == nullptr) return nullptr;
+    Shape extents(back->shape().begin(), back->shape().begin() + done);
+    extents.push_back(flat);
+    extents.insert(extents.end(), back->shape().begin() + after, back->shape().end());
+    const WeightPtr cut = Select(Reshape(back, extents), static_cast<int64_t>(done), set.positions);
+    extents.erase(extents.begin() + done);
+    std::vector<int64_t> sizes;
+    for (const IndexMap& axis : set.axes) sizes.push_back(axis.size());
+    extents.insert(extents.begin() + done, sizes.begin(), sizes.end());
+    return Reshape(cut, extents);
+  }
+
   absl::flat_hash_map<std::string, Entry>& entries_;
+  bool inverses_;
   std::vector<Pending> pending_;
   std::string twin_;
 };
 
-// ---- putting pieces together
+// ---- what became of a source
 
-struct Assembly {
-  WeightPtr program;    // null where something is missing
-  int64_t missing = 0;  // elements of the region that no piece holds
-};
-
-bool Holds(const Path& piece, const Known& region) {
-  for (size_t i = 0; i < region.size(); ++i) {
-    if (!IsWhole(piece.known[i]) && (IsWhole(region[i]) || !IsSubset(region[i], piece.known[i])))
-      return false;
-  }
-  return true;
-}
-
-WeightPtr PickRegion(const Path& piece, const Known& region) {
-  WeightPtr x = piece.back;
-  for (size_t i = 0; i < region.size(); ++i) {
-    if (IsWhole(region[i])) continue;
-    const IndexMap& known = piece.known[i];
-    x = Select(x, static_cast<int64_t>(i), IsWhole(known) ? region[i] : PositionsIn(known, region[i]));
-  }
-  return x;
-}
-
-using Pieces = std::vector<const Path*>;
-
-Assembly Assemble(const Shape& shape, const Known& region, const Pieces& pieces);
-
-// The region cut along `axis` into `classes`, each assembled on its own.
-Assembly AssembleClasses(const Shape& shape, const Known& region, const Pieces& pieces, int64_t axis,
-                         const std::vector<IndexClass>& classes) {
-  Assembly whole;
-  std::vector<WeightPtr> parts;
-  std::vector<IndexMap> sets;
-  for (const IndexClass& one : classes) {
-    Known part = region;
-    part[axis] = one.indices;
-    Pieces holders;
-    for (int64_t member : one.members) holders.push_back(pieces[member]);
-    Assembly assembly = Assemble(shape, part, holders);
-    whole.missing += assembly.missing;
-    parts.push_back(std::move(assembly.program));
-    sets.push_back(one.indices);
-  }
-  if (whole.missing > 0) return whole;
-  const IndexMap order = PositionsIn(IndexMap::Join(sets), Spelled(region[axis], shape[axis]));
-  whole.program = Select(Concat(axis, std::move(parts)), axis, order);
-  return whole;
-}
-
-Assembly Assemble(const Shape& shape, const Known& region, const Pieces& pieces) {
-  for (const Path* piece : pieces) {
-    if (Holds(*piece, region)) return {PickRegion(*piece, region), 0};
-  }
-  // The axis along which the pieces differ most, and its classes.
-  int64_t axis = -1;
-  std::vector<IndexClass> classes;
-  for (size_t i = 0; i < region.size() && !pieces.empty(); ++i) {
-    std::vector<IndexMap> sets;
-    bool differ = false;
-    for (const Path* piece : pieces) {
-      differ = differ || !IsWhole(piece->known[i]);
-      sets.push_back(Spelled(piece->known[i], shape[i]));
-    }
-    if (!differ) continue;
-    std::vector<IndexClass> here = ClassesOf(Spelled(region[i], shape[i]), sets);
-    if (here.size() > std::max<size_t>(1, classes.size())) {
-      axis = static_cast<int64_t>(i);
-      classes = std::move(here);
-    }
-  }
-  if (axis >= 0) return AssembleClasses(shape, region, pieces, axis, classes);
-  int64_t missing = 1;
-  for (size_t i = 0; i < region.size(); ++i) missing *= IsWhole(region[i]) ? shape[i] : region[i].size();
-  return {nullptr, missing};
-}
-
-void Judge(const Entry& entry, LedgerRow& row) {
+void Judge(const Entry& entry, bool inverses, LedgerRow& row) {
   const Weight& source = *entry.source;
   if (entry.consumers.empty()) {
     row.reason = "no tensor of the twin reads it";
@@ -385,7 +315,7 @@ void Judge(const Entry& entry, LedgerRow& row) {
   }
   if (source.element_count() == 0) {  // nothing to bring back
     row.fate = Fate::kMoved;
-    row.inverse = Fill(0, source.dtype(), source.shape());
+    if (inverses) row.inverse = Fill(0, source.dtype(), source.shape());
     return;
   }
   if (entry.pieces.empty() && !entry.consumed.empty()) {
@@ -403,7 +333,7 @@ void Judge(const Entry& entry, LedgerRow& row) {
     if (pieces.size() == considered) continue;
     considered = pieces.size();
     assembly = Assemble(source.shape(), Known(source.rank()), pieces);
-    if (assembly.program == nullptr) continue;
+    if (assembly.missing > 0) continue;
     row.fate = worst;
     row.inverse = assembly.program;
     return;
@@ -434,37 +364,51 @@ absl::string_view FateName(Fate fate) {
   return "";
 }
 
-std::vector<LedgerRow> Invert(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources) {
+namespace {
+
+std::vector<LedgerRow> Trace(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources,
+                             bool inverses) {
   absl::flat_hash_map<std::string, Entry> entries;
   entries.reserve(sources.size());
   for (const WeightPtr& source : sources) {
     TWIN_CHECK(source->kind() == WeightKind::kSource, "Invert wants kSource nodes");
     entries[source->source_name()].source = source;
   }
-  Walker walker(entries);
+  Walker walker(entries, inverses);
   for (const NamedProgram& program : twin) walker.WalkTwin(program);
-  absl::flat_hash_map<std::string, std::pair<WeightPtr, Fate>> homes;
-  walker.WalkPending([&](const std::string& name) -> std::pair<WeightPtr, Fate> {
+  absl::flat_hash_map<std::string, WayHome> homes;
+  walker.WalkPending([&](const std::string& name) -> WayHome {
     if (const auto known = homes.find(name); known != homes.end()) return known->second;
     const auto entry = entries.find(name);
     LedgerRow row;
-    if (entry != entries.end()) Judge(entry->second, row);
-    if (row.inverse != nullptr) homes[name] = {row.inverse, row.fate};
-    return {row.inverse, row.fate};
+    if (entry != entries.end()) Judge(entry->second, inverses, row);
+    if (row.fate > Fate::kRounded) return {false, nullptr, row.fate};
+    return homes[name] = {true, row.inverse, row.fate};
   });
-  std::vector<LedgerRow> rows;
-  rows.reserve(sources.size());
-  for (const WeightPtr& source : sources) {
-    Entry& entry = entries[source->source_name()];
-    std::sort(entry.consumers.begin(), entry.consumers.end());
-    entry.consumers.erase(std::unique(entry.consumers.begin(), entry.consumers.end()), entry.consumers.end());
-    LedgerRow row;
-    row.source = source->source_name();
-    row.consumers = entry.consumers;
-    Judge(entry, row);
-    rows.push_back(std::move(row));
-  }
+  constexpr int64_t kWorthAThread = 256;
+  std::vector<LedgerRow> rows(sources.size());
+  ParallelFor(static_cast<int64_t>(rows.size()), kWorthAThread, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Entry& entry = entries.at(sources[i]->source_name());
+      rows[i].source = sources[i]->source_name();
+      rows[i].consumers = entry.consumers;
+      std::sort(rows[i].consumers.begin(), rows[i].consumers.end());
+      rows[i].consumers.erase(std::unique(rows[i].consumers.begin(), rows[i].consumers.end()),
+                              rows[i].consumers.end());
+      Judge(entry, inverses, rows[i]);
+    }
+  });
   return rows;
+}
+
+}  // namespace
+
+std::vector<LedgerRow> Invert(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources) {
+  return Trace(twin, sources, true);
+}
+
+std::vector<LedgerRow> Ledger(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources) {
+  return Trace(twin, sources, false);
 }
 
 }  // namespace twinforge

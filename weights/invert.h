@@ -46,6 +46,8 @@ struct LedgerRow {
 // One row per entry of `sources` (kSource nodes), in their order.
 // Linear in the size of programs plus runs of their maps.
 std::vector<LedgerRow> Invert(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources);
+// The same rows without their inverses, which is most of the work: for whoever asks only what became of what.
+std::vector<LedgerRow> Ledger(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources);
 
 }  // namespace twinforge
 

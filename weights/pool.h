@@ -35,6 +35,7 @@ class WeightPool {
   static int64_t LiveCount();
 
  private:
+  struct Made;  // lets make_shared build a Weight
   static WeightPtr Intern(Weight&& candidate);
 };
 

@@ -8,6 +8,8 @@
 
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "weights/weight.h"
 
 namespace twinforge {
@@ -22,6 +24,10 @@ WeightPtr SimpleMap(MapFn fn, const WeightPtr& x, const WeightPtr& y);
 WeightPtr SimpleContract(const WeightPtr& a, const WeightPtr& b);
 WeightPtr SimpleStat(StatKind kind, const WeightPtr& x, std::vector<int64_t> axes);
 WeightPtr SimpleGroup(GroupFn fn, const WeightPtr& x, int64_t axis, int64_t size, int64_t keep, DType target);
+
+// `rule` of each of many operands, in order; on several threads where there are hundreds (experts).
+std::vector<WeightPtr> OfEach(absl::Span<const WeightPtr> xs,
+                              absl::FunctionRef<WeightPtr(const WeightPtr&)> rule);
 
 // Whether `w` is x (op) constant, with the constant in canonical form.
 bool IsMapByConstant(const WeightPtr& w);

@@ -5,10 +5,21 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/parallel.h"
 #include "weights/pool.h"
 #include "weights/rules.h"
 
 namespace twinforge {
+
+std::vector<WeightPtr> OfEach(absl::Span<const WeightPtr> xs,
+                              absl::FunctionRef<WeightPtr(const WeightPtr&)> rule) {
+  constexpr int64_t kWorthAThread = 32;
+  std::vector<WeightPtr> results(xs.size());
+  ParallelFor(static_cast<int64_t>(xs.size()), kWorthAThread, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) results[i] = rule(xs[i]);
+  });
+  return results;
+}
 
 bool IsMapByConstant(const WeightPtr& w) {
   return w->kind() == WeightKind::kMap && w->child(1)->kind() == WeightKind::kFill &&

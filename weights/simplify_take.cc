@@ -145,8 +145,8 @@ std::vector<Piece> CutAtOperands(const WeightPtr& concat, const IndexMap& map, i
 WeightPtr TakeOfConcat(const WeightPtr& x, int64_t axis, const IndexMap& map, double fill) {
   std::vector<WeightPtr> xs;
   if (axis != x->axis()) {
-    for (const WeightPtr& operand : x->children()) xs.push_back(SimpleTake(operand, axis, map, fill));
-    return SimpleConcat(x->axis(), std::move(xs));
+    const auto take = [&](const WeightPtr& operand) { return SimpleTake(operand, axis, map, fill); };
+    return SimpleConcat(x->axis(), OfEach(x->children(), take));
   }
   const int64_t most = std::max(kMostPieces, 4 * static_cast<int64_t>(x->children().size()));
   std::vector<Piece> pieces = CutAtOperands(x, map, most);

@@ -375,8 +375,8 @@ WeightPtr SimpleTranspose(const WeightPtr& x, std::vector<int64_t> perm) {
     return SimpleMap(x->map_fn(), SimpleTranspose(x->child(), std::move(perm)), x->child(1));
   }
   if (x->kind() == WeightKind::kConcat) {
-    std::vector<WeightPtr> xs;
-    for (const WeightPtr& operand : x->children()) xs.push_back(SimpleTranspose(operand, perm));
+    std::vector<WeightPtr> xs =
+        OfEach(x->children(), [&](const WeightPtr& operand) { return SimpleTranspose(operand, perm); });
     const int64_t axis = std::find(perm.begin(), perm.end(), x->axis()) - perm.begin();
     return SimpleConcat(axis, std::move(xs));
   }

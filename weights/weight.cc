@@ -4,11 +4,10 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <set>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "weights/pool.h"
 #include "xxhash.h"
@@ -19,8 +18,8 @@ namespace {
 // ---- the pool
 //
 // A set of weak entries in shards, each behind a lock of its own. An entry leaves when
-// its weight dies: the deleter takes it out under the lock and only then frees the
-// memory, so whoever holds the lock may look at any entry's weight.
+// its weight dies: the destructor takes it out under the lock before any field goes, so
+// whoever holds the lock may look at any entry's weight.
 
 struct Entry {
   const Weight* weight;
@@ -50,8 +49,8 @@ struct EntryEqual {
 };
 
 struct Shard {
-  absl::Mutex mutex;
-  absl::flat_hash_set<Entry, EntryHash, EntryEqual> entries ABSL_GUARDED_BY(mutex);
+  std::mutex mutex;  // guards entries
+  absl::flat_hash_set<Entry, EntryHash, EntryEqual> entries;
 };
 
 constexpr int kShards = 16;
@@ -61,19 +60,6 @@ Shard& ShardOf(uint64_t hash) {
   static Shard* const shards = new Shard[kShards];
   return shards[hash >> 60];
 }
-
-struct Forget {
-  void operator()(const Weight* weight) const {
-    Shard& shard = ShardOf(weight->hash());
-    {
-      absl::MutexLock lock(&shard.mutex);
-      const auto found = shard.entries.find(weight);
-      // An equal weight may have been made since the last owner let go of this one.
-      if (found != shard.entries.end() && found->weight == weight) shard.entries.erase(found);
-    }
-    delete weight;
-  }
-};
 
 // ---- the hash, over a little-endian text of the fields
 
@@ -118,6 +104,22 @@ class Hasher {
 
 }  // namespace
 
+struct WeightPool::Made : Weight {
+  explicit Made(Weight&& w) : Weight(std::move(w)) {}
+};
+
+Weight::~Weight() {
+  if (!pooled_) return;
+  Shard& shard = ShardOf(hash_);
+  std::weak_ptr<const Weight> last;  // outlives the lock
+  std::lock_guard lock(shard.mutex);
+  const auto found = shard.entries.find(static_cast<const Weight*>(this));
+  // An equal weight may have been made since the last owner let go of this one.
+  if (found == shard.entries.end() || found->weight != this) return;
+  last = std::move(const_cast<Entry&>(*found).owner);
+  shard.entries.erase(found);
+}
+
 WeightPtr WeightPool::Intern(Weight&& w) {
   w.element_count_ = ElementCount(w.shape_);
   Hasher hasher;
@@ -135,13 +137,14 @@ WeightPtr WeightPool::Intern(Weight&& w) {
   w.hash_ = hasher.Finish();
 
   Shard& shard = ShardOf(w.hash_);
-  absl::MutexLock lock(&shard.mutex);
+  std::lock_guard lock(shard.mutex);
   const auto found = shard.entries.find(&w);
   if (found != shard.entries.end()) {
     if (WeightPtr alive = found->owner.lock()) return alive;
     shard.entries.erase(found);  // its last owner has let go, and waits for our lock
   }
-  WeightPtr made(new Weight(std::move(w)), Forget());
+  const std::shared_ptr<Weight> made = std::make_shared<Made>(std::move(w));
+  made->pooled_ = true;
   shard.entries.insert({made.get(), made});
   return made;
 }
@@ -150,7 +153,7 @@ int64_t WeightPool::LiveCount() {
   int64_t count = 0;
   for (uint64_t i = 0; i < kShards; ++i) {
     Shard& shard = ShardOf(i << 60);
-    absl::MutexLock lock(&shard.mutex);
+    std::lock_guard lock(shard.mutex);
     count += static_cast<int64_t>(shard.entries.size());
   }
   return count;
@@ -305,6 +308,12 @@ bool SameBits(double a, double b) { return SameBytes(a, b); }
 
 namespace {
 
+// Where a chain of verbs with one operand each ends, or null where it forks.
+const Weight* EndOfChain(const Weight* w) {
+  while (w->children().size() == 1) w = w->child().get();
+  return w->children().empty() ? w : nullptr;
+}
+
 void Visit(const WeightPtr& w, std::set<const Weight*>& seen) {
   if (!seen.insert(w.get()).second) return;
   for (const WeightPtr& child : w->children()) Visit(child, seen);
@@ -336,6 +345,10 @@ bool OnlyMoves(const WeightPtr& w) {
 }
 
 std::vector<std::string> SourcesOf(const WeightPtr& w) {
+  if (const Weight* end = EndOfChain(w.get()); end != nullptr) {
+    if (end->kind() != WeightKind::kSource) return {};
+    return {end->source_name()};
+  }
   std::set<const Weight*> seen;
   Visit(w, seen);
   std::vector<std::string> names;

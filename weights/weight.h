@@ -94,9 +94,14 @@ class Weight {
   // Equal for structurally equal programs, stable between runs and machines.
   uint64_t hash() const { return hash_; }
 
+  ~Weight();
+
  private:
   friend class WeightPool;
   Weight() = default;
+  Weight(Weight&&) = default;
+
+  bool pooled_ = false;  // known to the pool, which forgets it at its end
 
   WeightKind kind_ = WeightKind::kFill;
   DType dtype_ = DType::kF32;

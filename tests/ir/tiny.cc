@@ -176,7 +176,7 @@ Graph TinyLlama(bool tied) {
       {"lm_head", TypeOf("d_model=64 -> vocab=300")},
   };
   const Layout layout = LlamaLayout();
-  std::map<std::string, WeightPtr> stored;
+  StoredTensors stored;
   std::map<std::string, Storage> storage;
   for (const LayoutTensor& tensor : layout.tensors) {
     const LayoutPart& part = tensor.parts[0];

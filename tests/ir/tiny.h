@@ -32,7 +32,7 @@ struct OneOp {
 // A graph with the op at path "m"; roles are "m.<slot>" or "m".
 struct TinyModel {
   Graph graph;
-  std::map<std::string, WeightPtr> stored;  // the layout's tensors as sources
+  StoredTensors stored;  // the layout's tensors as sources
 };
 TinyModel TinyOf(const OneOp& op, const Layout& layout, std::vector<Bundle> bundles = {});
 

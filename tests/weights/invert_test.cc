@@ -162,6 +162,7 @@ TEST(Invert, UndoesArithmeticWithATensorThatTheTwinHoldsToo) {
   const WeightPtr folded = Pad(Map(MapFn::kMul, kernel, scale), 0, 2);
   const WeightPtr twice = Map(MapFn::kAdd, other, Slice(Map(MapFn::kMul, kernel, scale), 1, 0, 1));
   EXPECT_EQ(Invert({{"t", folded}}, {kernel})[0].fate, Fate::kConsumed);
+  EXPECT_EQ(Ledger({{"t", folded}}, {kernel})[0].fate, Fate::kConsumed);
   // `other` waits for `kernel`, which waits for `scale`, which comes last.
   const std::vector<NamedProgram> twin = {{"t", folded}, {"u", twice}, {"v", Scale(scale, 2)}};
   const std::vector<LedgerRow> rows = Invert(twin, {kernel, scale, other});
@@ -314,6 +315,39 @@ TEST(InvertLaws, ValuesComeBack) {
   EXPECT_GT(seen[Fate::kMoved], 300);
   EXPECT_GT(seen[Fate::kRescaled], 300);
   EXPECT_GT(seen[Fate::kRounded], 100);
+}
+
+// The ledger is the same rows, no inverse among them.
+void ExpectLedgerSaysTheSame(const Twin& twin, const std::vector<WeightPtr>& nodes) {
+  const std::vector<LedgerRow> rows = Invert(twin.programs, nodes);
+  const std::vector<LedgerRow> ledger = Ledger(twin.programs, nodes);
+  ASSERT_EQ(rows.size(), ledger.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].source, ledger[i].source);
+    EXPECT_EQ(rows[i].fate, ledger[i].fate) << rows[i].source;
+    EXPECT_EQ(rows[i].reason, ledger[i].reason);
+    EXPECT_EQ(rows[i].consumers, ledger[i].consumers);
+    EXPECT_EQ(ledger[i].inverse, nullptr);
+  }
+}
+
+TEST(InvertLaws, LedgerIsInvertWithoutInverses) {
+  Random random(24);
+  for (bool computes : {false, true}) {
+    RandomOptions options;
+    options.computes_back = computes;
+    options.labelled = true;
+    options.dtypes = {DType::kF32, DType::kF64};
+    options.verbs = 5;
+    options.max_elements = 200;
+    for (int trial = 0; trial < 2000; ++trial) {
+      NaiveTensors sources;
+      const Twin twin = MakeTwin(random, options, sources);
+      SCOPED_TRACE(absl::StrCat("trial ", trial, "\n", Describe(twin)));
+      ASSERT_NO_FATAL_FAILURE(ExpectLedgerSaysTheSame(twin, Nodes(sources)));
+      if (HasFailure()) return;
+    }
+  }
 }
 
 // ---- sets
