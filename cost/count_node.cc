@@ -318,7 +318,8 @@ absl::Status NodeCounter::Absorbed(int64_t heads) {
           .useful_scores = latents + rope_useful,
           .useful_values = latents},
          CausalPairs(step_.past, step_.fresh, 0), keys);
-  out_.note = "absorbed latent cache";
+  const bool absorbed = node_.attrs->latent_attention().absorbed();
+  out_.note = absorbed ? "absorbed latent cache" : "latent cache, absorbed at best (absorb_mla makes it so)";
   return absl::OkStatus();
 }
 

@@ -102,6 +102,17 @@ void Builder::AddBundle(Bundle bundle) {
   graph_.bundles_.push_back(std::move(bundle));
 }
 
+void Builder::AddStack(LayerStack stack) {
+  if (!status_.ok()) return;
+  for (const std::string& member : stack.members) {
+    if (!graph_.stack_of_.emplace(member, stack.role).second) {
+      status_ = Error(1501, member, "it is in two stacks");
+      return;
+    }
+  }
+  graph_.stacks_.push_back(std::move(stack));
+}
+
 void Builder::SetStep(NodeId node, std::string step) {
   if (status_.ok()) graph_.nodes_[node].step = std::move(step);
 }
@@ -110,6 +121,8 @@ absl::StatusOr<Graph> Builder::Finish() {
   if (!status_.ok()) return status_;
   std::sort(graph_.bundles_.begin(), graph_.bundles_.end(),
             [](const Bundle& a, const Bundle& b) { return a.role < b.role; });
+  std::sort(graph_.stacks_.begin(), graph_.stacks_.end(),
+            [](const LayerStack& a, const LayerStack& b) { return a.role < b.role; });
   if (absl::Status status = Verify(graph_); !status.ok()) return status;
   return std::move(graph_);
 }

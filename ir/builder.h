@@ -33,6 +33,8 @@ class Builder {
   NodeId Add(std::string path, NodeId x, NodeId y);
   void Output(std::string name, NodeId value);
   void AddBundle(Bundle bundle);
+  // The same for stored tensors of equal layers.
+  void AddStack(LayerStack stack);
 
   absl::StatusOr<Graph> Finish();
 

@@ -109,6 +109,13 @@ absl::Status CheckEmbedding(const Graph& graph, const Node& node) {
       node, absl::StrCat("rows are multiplied by ", attrs.scale(), ", a plain runtime takes ", derived));
 }
 
+// Whoever reads a plain config expands keys and values.
+absl::Status CheckAbsorbed(const Node& node) {
+  if (node.op != OpKind::kLatentAttention || !node.attrs->latent_attention().absorbed())
+    return absl::OkStatus();
+  return CannotSay(node, "its scores are taken among latents, a plain runtime expands keys and values");
+}
+
 // A padded vocabulary is hidden by a bias, or by generation_config's suppress_tokens.
 absl::Status CheckVocab(const Layout& layout, const Graph& graph, const Node& node) {
   const ParamAxis& vocab = graph.param(node, "head").type.Get("vocab");
@@ -123,6 +130,7 @@ absl::Status CheckRuntime(const Layout& layout, const Graph& graph,
     if (IsAttention(node)) TWIN_RETURN_IF_ERROR(CheckRope(layout, graph, node, bindings, scopes));
     if (node.op == OpKind::kRmsNorm || node.op == OpKind::kLayerNorm)
       TWIN_RETURN_IF_ERROR(CheckNorm(graph, node));
+    TWIN_RETURN_IF_ERROR(CheckAbsorbed(node));
     if (node.op == OpKind::kEmbedding) TWIN_RETURN_IF_ERROR(CheckEmbedding(graph, node));
     if (node.op == OpKind::kLmHead) TWIN_RETURN_IF_ERROR(CheckVocab(layout, graph, node));
   }

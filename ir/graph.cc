@@ -63,6 +63,14 @@ const Bundle* Graph::BundleOf(absl::string_view role) const {
   return &*bundle;
 }
 
+const LayerStack* Graph::StackOf(absl::string_view role) const {
+  auto at = stack_of_.find(role);
+  if (at == stack_of_.end()) return nullptr;
+  auto stack = std::lower_bound(stacks_.begin(), stacks_.end(), at->second,
+                                [](const LayerStack& s, const std::string& name) { return s.role < name; });
+  return &*stack;
+}
+
 const std::vector<NodeId>& Graph::UsersOf(NodeId id) const {
   TWIN_CHECK(id >= 0 && static_cast<size_t>(id) < users_.size(), "no such node");
   return users_[id];

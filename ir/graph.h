@@ -70,6 +70,9 @@ class Graph {
   const std::vector<Bundle>& bundles() const { return bundles_; }
   // The bundle that holds `role`, or nullptr.
   const Bundle* BundleOf(absl::string_view role) const;
+  const std::vector<LayerStack>& stacks() const { return stacks_; }
+  // The stack that holds the parameter or bundle `role`, or nullptr.
+  const LayerStack* StackOf(absl::string_view role) const;
   // Nodes that use the result of `id`, ascending.
   const std::vector<NodeId>& UsersOf(NodeId id) const;
 
@@ -82,9 +85,11 @@ class Graph {
   std::map<std::string, Param> params_;
   std::vector<NodeId> inputs_;
   std::vector<std::pair<std::string, NodeId>> outputs_;
-  std::vector<Bundle> bundles_;  // ascending by role
+  std::vector<Bundle> bundles_;     // ascending by role
+  std::vector<LayerStack> stacks_;  // ascending by role
   absl::flat_hash_map<std::string, NodeId> by_path_;
   absl::flat_hash_map<std::string, std::string> bundle_of_;  // member role -> bundle role
+  absl::flat_hash_map<std::string, std::string> stack_of_;   // parameter or bundle -> stack role
 };
 
 // Unique elements of parameters: tied ones once, padding included.

@@ -442,6 +442,11 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
       placed.insert(part.role);
       const Bundle* bundle = graph.BundleOf(part.role);
       if (bundle != nullptr) TWIN_RETURN_IF_ERROR(CheckBundle(graph, *bundle, tensor));
+      if (const LayerStack* stack = graph.StackOf(bundle != nullptr ? bundle->role : part.role)) {
+        return CannotLay(
+            graph, part.role,
+            absl::StrCat("it lies stacked in ", stack->role, ", the layout stores layers apart"));
+      }
     }
     TWIN_ASSIGN_OR_RETURN(FactoredTensor factored, FactorTensor(tensor, types));
     files.push_back({&tensor, std::make_shared<const FactoredTensor>(std::move(factored))});

@@ -151,13 +151,13 @@ absl::StatusOr<JsonValue> ConfigFromGraph(const Layout& layout, const Graph& gra
 // only as far as orientation needs: [lead..., out..., in...] or [lead..., in..., out...]
 // with out and in axes each merged into one extent (kernels are matrices on disk). Vectors are
 // [lead..., all others merged].
-// Experts are one tensor. Parameters whose stored programs are equal share one tensor: a tied
-// head that lies as its table does. Turned the other way by a recipe, it is stored once more.
-// In graph order.
+// Experts are one tensor; stacked layers too, [layer, ...]. Parameters whose stored programs are equal share
+// one tensor: a tied head that lies as its table does. Turned the other way by a recipe, it is stored once
+// more. In graph order.
 struct TwinTensor {
   std::string name;
   WeightPtr program;               // over the source's tensors
-  std::vector<std::string> roles;  // parameters it holds (several: a bundle, or aliases)
+  std::vector<std::string> roles;  // parameters it holds (several: a bundle, a stack, or aliases)
 };
 std::vector<TwinTensor> TwinTensors(const Graph& graph);
 // The inverse: for each role the program over twin tensors that yields its canonical parameter.

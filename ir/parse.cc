@@ -95,6 +95,7 @@ class GraphParser {
   absl::Status ReadAttrs(NodeText& node);
   absl::Status ReadParam();
   absl::Status ReadBundle();
+  absl::Status ReadStack();
   absl::StatusOr<Graph> Build();
 
   absl::string_view text_;
@@ -105,6 +106,7 @@ class GraphParser {
   std::vector<NodeText> nodes_;
   absl::flat_hash_map<std::string, ParamText> params_;
   std::vector<Bundle> bundles_;
+  std::vector<LayerStack> stacks_;
 };
 
 // ---- tokens
@@ -241,6 +243,9 @@ absl::StatusOr<ParamType> GraphParser::ReadParamType() {
     axis.logical = axis.size;
     if (Accept("~")) {
       TWIN_ASSIGN_OR_RETURN(axis.logical, Number());
+    }
+    if (Accept("/")) {
+      TWIN_ASSIGN_OR_RETURN(axis.shards, Number());
     }
     type.axes.push_back(std::move(axis));
     const int rank = static_cast<int>(type.axes.size());
@@ -414,6 +419,21 @@ absl::Status GraphParser::ReadBundle() {
   return absl::OkStatus();
 }
 
+absl::Status GraphParser::ReadStack() {
+  LayerStack stack;
+  TWIN_ASSIGN_OR_RETURN(stack.role, Role());
+  TWIN_RETURN_IF_ERROR(Expect("="));
+  TWIN_RETURN_IF_ERROR(Expect("stack"));
+  TWIN_RETURN_IF_ERROR(Expect("("));
+  while (!Accept(")")) {
+    if (!stack.members.empty()) TWIN_RETURN_IF_ERROR(Expect(","));
+    TWIN_ASSIGN_OR_RETURN(std::string member, Role());
+    stack.members.push_back(std::move(member));
+  }
+  stacks_.push_back(std::move(stack));
+  return absl::OkStatus();
+}
+
 // ---- the graph
 
 absl::StatusOr<Graph> GraphParser::Build() {
@@ -450,6 +470,7 @@ absl::StatusOr<Graph> GraphParser::Build() {
     builder.Output(name, id->second);
   }
   for (Bundle& bundle : bundles_) builder.AddBundle(std::move(bundle));
+  for (LayerStack& stack : stacks_) builder.AddStack(std::move(stack));
   return builder.Finish();
 }
 
@@ -463,6 +484,10 @@ absl::StatusOr<Graph> GraphParser::Parse() {
   if (Accept("bundles")) {
     TWIN_RETURN_IF_ERROR(Expect("{"));
     while (!Accept("}")) TWIN_RETURN_IF_ERROR(ReadBundle());
+  }
+  if (Accept("stacks")) {
+    TWIN_RETURN_IF_ERROR(Expect("{"));
+    while (!Accept("}")) TWIN_RETURN_IF_ERROR(ReadStack());
   }
   Skip();
   if (at_ != text_.size()) return Fail(at_, "text after the graph");

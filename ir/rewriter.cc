@@ -81,6 +81,7 @@ void Rewriter::RemoveParam(NodeId node, const std::string& slot) {
   TWIN_CHECK(owner.Has(slot), absl::StrCat(owner.path, ": slot ", slot, " is empty"));
   const std::string role(owner.Role(slot));
   TWIN_CHECK(graph_.BundleOf(role) == nullptr, absl::StrCat(role, " lies in a bundle"));
+  TWIN_CHECK(graph_.StackOf(role) == nullptr, absl::StrCat(role, " lies in a stack"));
   graph_.params_.erase(role);
   owner.params.erase(std::find_if(owner.params.begin(), owner.params.end(),
                                   [&](const auto& entry) { return entry.first == slot; }));
@@ -98,6 +99,7 @@ void Rewriter::SetStorage(const std::string& role, Storage storage) {
 void Rewriter::AddBundle(Bundle bundle) {
   for (const std::string& member : bundle.members) {
     TWIN_CHECK(graph_.params_.contains(member), absl::StrCat("no parameter ", member));
+    TWIN_CHECK(graph_.StackOf(member) == nullptr, absl::StrCat(member, " lies in a stack"));
     TWIN_CHECK(graph_.bundle_of_.emplace(member, bundle.role).second,
                absl::StrCat(member, " lies in a bundle already"));
     Touch(OwnerOf(member));
@@ -108,11 +110,29 @@ void Rewriter::AddBundle(Bundle bundle) {
 void Rewriter::RemoveBundle(const std::string& role) {
   auto at = BundleAt(graph_.bundles_, role);
   TWIN_CHECK(at != graph_.bundles_.end() && at->role == role, absl::StrCat("no bundle ", role));
+  TWIN_CHECK(graph_.StackOf(role) == nullptr, absl::StrCat(role, " lies in a stack"));
   for (const std::string& member : at->members) {
     graph_.bundle_of_.erase(member);
     Touch(OwnerOf(member));
   }
   graph_.bundles_.erase(at);
+}
+
+void Rewriter::AddStack(LayerStack stack) {
+  for (const std::string& member : stack.members) {
+    TWIN_CHECK(graph_.stack_of_.emplace(member, stack.role).second,
+               absl::StrCat(member, " lies in a stack already"));
+    const auto bundle = BundleAt(graph_.bundles_, member);
+    if (bundle == graph_.bundles_.end() || bundle->role != member) {
+      Touch(OwnerOf(member));
+      continue;
+    }
+    for (const std::string& role : bundle->members) Touch(OwnerOf(role));
+  }
+  const auto at =
+      std::lower_bound(graph_.stacks_.begin(), graph_.stacks_.end(), stack.role,
+                       [](const LayerStack& s, const std::string& name) { return s.role < name; });
+  graph_.stacks_.insert(at, std::move(stack));
 }
 
 // A type that can't be inferred stays as it was: Verify, which follows, says what is wrong.

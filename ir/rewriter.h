@@ -27,6 +27,8 @@ class Rewriter {
   // REQUIRES: members exist and are in no other bundle.
   void AddBundle(Bundle bundle);
   void RemoveBundle(const std::string& role);
+  // REQUIRES: members are parameters or bundles that are stored tensors of their own, and in no stack.
+  void AddStack(LayerStack stack);
   // Re-infers result types from the first changed node on; called by the driver at the end of a step.
   void InferTypes();
 

@@ -2,8 +2,9 @@
 //
 // The graph says what is computed from parameters in one canonical orientation. Storage
 // says, per parameter, which way its kernel lies ([out, in] as torch writes it, or
-// [in, out]), whether a stack of experts is one tensor or one per expert, and which
-// parameters are joined into one stored tensor (a bundle: fused qkv, fused gate and up).
+// [in, out]), whether a stack of experts is one tensor or one per expert, which
+// parameters are joined into one stored tensor (a bundle: fused qkv, fused gate and up), and
+// which tensors of equal layers are stacked.
 // Exporters execute it, the cost model prices it, and it never changes a value. That
 // keeps fusing and orienting independent of every other rewrite: padding head_dim
 // before or after fusing q, k and v gives the same twin.
@@ -38,6 +39,14 @@ struct Bundle {
   Arrangement arrangement = Arrangement::kConcat;
   int64_t shards = 1;  // divides the joined axis of every member
   bool operator==(const Bundle&) const = default;
+};
+
+// Stored tensors that lie in one, with a leading axis for the layer: [layer, ...].
+struct LayerStack {
+  std::string role;  // "layers.0-31.attn.q"
+  std::vector<std::string>
+      members;  // roles of parameters, or of bundles, that are alike but for their values
+  bool operator==(const LayerStack&) const = default;
 };
 
 }  // namespace twinforge

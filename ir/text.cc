@@ -79,6 +79,7 @@ class GraphPrinter {
     absl::StrAppend(&text_, "}\n");
     PrintParams();
     PrintBundles();
+    PrintStacks();
     return std::move(text_);
   }
 
@@ -146,6 +147,15 @@ class GraphPrinter {
                       absl::StrJoin(bundle.members, ", @"), ")");
       if (bundle.shards != 1) absl::StrAppend(&text_, " shards ", bundle.shards);
       absl::StrAppend(&text_, "\n");
+    }
+    absl::StrAppend(&text_, "}\n");
+  }
+
+  void PrintStacks() {
+    if (graph_.stacks().empty()) return;
+    absl::StrAppend(&text_, "stacks {\n");
+    for (const LayerStack& stack : graph_.stacks()) {
+      absl::StrAppend(&text_, "  @", stack.role, " = stack(@", absl::StrJoin(stack.members, ", @"), ")\n");
     }
     absl::StrAppend(&text_, "}\n");
   }

@@ -3,6 +3,7 @@
 //   attn.q, out_in      [d_model -> heads, head_dim]    [heads*head_dim, d_model]
 //   attn.qkv, in_out    q, k, v joined along heads      [d_model, (heads + 2 kv_heads)*head_dim]
 //   moe.up, out_in      [expert; d_model -> d_ff]       [expert, d_ff, d_model]
+//   stacked layers      each as above                   [layer, ...]
 //
 // Both directions walk the same plan of one tensor, so they cannot disagree.
 #include <algorithm>
@@ -188,22 +189,50 @@ std::vector<Stored> StoredOf(const Graph& graph) {
   absl::flat_hash_map<const Weight*, size_t> tensors;
   for (TensorPlan& plan : PlansOf(graph)) {
     WeightPtr program = StoredProgram(plan);
-    // Only plain tensors are shared: a bundle has a meaning of its own.
+    // Only plain tensors are shared: a bundle, or a layer of a stack, has a meaning of its own.
     size_t tensor = all.size();
-    if (plan.members.size() == 1) tensor = tensors.emplace(program.get(), tensor).first->second;
+    if (plan.members.size() == 1 && graph.StackOf(plan.name) == nullptr)
+      tensor = tensors.emplace(program.get(), tensor).first->second;
     all.push_back({std::move(plan), std::move(program), tensor});
   }
   return all;
+}
+
+TwinTensor StackTensor(const LayerStack& stack,
+                       const absl::flat_hash_map<absl::string_view, const Stored*>& by_name) {
+  TwinTensor tensor{stack.role, nullptr, {}};
+  std::vector<WeightPtr> layers;
+  for (const std::string& member : stack.members) {
+    const Stored& stored = *by_name.at(member);
+    layers.push_back(stored.program);
+    for (const Param* param : stored.plan.members) tensor.roles.push_back(param->role);
+  }
+  tensor.program = Stack(0, std::move(layers));
+  return tensor;
+}
+
+// One layer of a stack as if it were a tensor of its own.
+WeightPtr LayerOf(const LayerStack& stack, const Stored& stored) {
+  const auto layer = std::find(stack.members.begin(), stack.members.end(), stored.plan.name);
+  Shape shape = stored.program->shape();
+  shape.insert(shape.begin(), static_cast<int64_t>(stack.members.size()));
+  return Index(Source(stack.role, stored.program->dtype(), shape), 0, layer - stack.members.begin());
 }
 
 }  // namespace
 
 std::vector<TwinTensor> TwinTensors(const Graph& graph) {
   const std::vector<Stored> all = StoredOf(graph);
+  absl::flat_hash_map<absl::string_view, const Stored*> by_name;
+  for (const Stored& stored : all) by_name[stored.plan.name] = &stored;
   std::vector<TwinTensor> tensors;
   std::vector<size_t> place(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const Stored& stored = all[i];
+    if (const LayerStack* stack = graph.StackOf(stored.plan.name)) {
+      if (stack->members[0] == stored.plan.name) tensors.push_back(StackTensor(*stack, by_name));
+      continue;
+    }
     if (stored.tensor == i) {
       place[i] = tensors.size();
       tensors.push_back({stored.plan.name, stored.program, {}});
@@ -219,7 +248,10 @@ std::map<std::string, WeightPtr> RolesFromTwin(const Graph& graph) {
   std::map<std::string, WeightPtr> programs;
   for (const Stored& stored : all) {
     const WeightPtr& program = all[stored.tensor].program;
-    const WeightPtr source = Source(all[stored.tensor].plan.name, program->dtype(), program->shape());
+    const LayerStack* stack = graph.StackOf(stored.plan.name);
+    const WeightPtr source = stack != nullptr
+                                 ? LayerOf(*stack, stored)
+                                 : Source(all[stored.tensor].plan.name, program->dtype(), program->shape());
     std::vector<WeightPtr> members = MemberPrograms(stored.plan, source);
     for (size_t i = 0; i < members.size(); ++i)
       programs[stored.plan.members[i]->role] = std::move(members[i]);

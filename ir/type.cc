@@ -51,6 +51,7 @@ std::string Text(const ParamType& type) {
     }
     absl::StrAppend(&text, type.axes[i].name, "=", type.axes[i].size);
     if (type.axes[i].padded()) absl::StrAppend(&text, "~", type.axes[i].logical);
+    if (type.axes[i].shards != 1) absl::StrAppend(&text, "/", type.axes[i].shards);
   }
   return absl::StrCat(text, "]");
 }

@@ -4,6 +4,7 @@
 //   bf16[d_model=64 -> heads=4, head_dim=16]   a kernel: in axes, then out axes
 //   bf16[expert=8; d_model=64 -> d_ff=24]      a stack of kernels: lead axes before ';'
 //   bf16[d_model=64]                           a vector
+//   bf16[d_model=64 -> d_ff=96~90/4]           split over 4 devices along d_ff, 24 places each
 //
 // An axis has a name, a size and, where it was padded, a smaller *logical* size, so that
 // waste is visible to cost, masking and exporters alike. Kernels have one orientation in
@@ -40,6 +41,7 @@ struct ParamAxis {
   std::string name;
   int64_t size = 0;
   int64_t logical = 0;  // == size where not padded
+  int64_t shards = 1;   // equal parts that devices hold one of each; divides size
   bool padded() const { return logical != size; }
   bool operator==(const ParamAxis&) const = default;
 };

@@ -59,6 +59,10 @@ absl::Status VerifyParam(const Param& param, const SlotInfo& slot) {
   }
   for (const ParamAxis& axis : type.axes) {
     if (!IsAxisName(axis.name)) return Fault(param.role, absl::StrCat("\"", axis.name, "\" is no axis name"));
+    if (axis.shards < 1 || axis.size % axis.shards != 0) {
+      return Fault(param.role, absl::StrCat("axis ", axis.name, " ", axis.size, " does not divide over ",
+                                            axis.shards, " shards"));
+    }
     if (axis.size < 1 || axis.logical < 1 || axis.logical > axis.size) {
       return Fault(param.role, absl::StrCat("axis ", axis.name, " has size ", axis.size, " and logical size ",
                                             axis.logical));
@@ -203,6 +207,11 @@ absl::Status VerifyMember(const Graph& graph, const Bundle& bundle, const Param&
                    absl::StrCat("axis ", b.axes[i].name, " of ", member.role, " differs in size"));
     }
   }
+  const int64_t split = b.axes[joined].shards;
+  if (concat && (split != a.axes[joined].shards || (split != 1 && split != bundle.shards))) {
+    return Fault(bundle.role, absl::StrCat(b.axes[joined].name, " of ", member.role, " is split over ", split,
+                                           " shards, the tensor that holds it is laid for ", bundle.shards));
+  }
   if (bundle.shards < 1 || b.axes[joined].size % bundle.shards != 0) {
     return Fault(bundle.role, absl::StrCat(b.axes[joined].name, " ", b.axes[joined].size, " of ", member.role,
                                            " does not divide into ", bundle.shards, " shards"));
@@ -227,6 +236,48 @@ absl::Status VerifyBundle(const Graph& graph, const Bundle& bundle) {
   return absl::OkStatus();
 }
 
+// ---- stacks
+
+// The parameters of one stored tensor: a bundle's members, or the one; empty where there is no such tensor.
+std::vector<const Param*> ParamsOfTensor(const Graph& graph, absl::string_view role, const Bundle*& bundle) {
+  bundle = nullptr;
+  for (const Bundle& candidate : graph.bundles()) {
+    if (candidate.role == role) bundle = &candidate;
+  }
+  std::vector<const Param*> params;
+  if (bundle != nullptr) {
+    for (const std::string& member : bundle->members) params.push_back(graph.FindParam(member));
+  } else if (const Param* param = graph.FindParam(role);
+             param != nullptr && graph.BundleOf(role) == nullptr) {
+    params.push_back(param);
+  }
+  return params;
+}
+
+absl::Status VerifyStack(const Graph& graph, const LayerStack& stack) {
+  if (!IsName(stack.role)) return Fault(stack.role, "a role has letters, digits, '_', '.' and '-' only");
+  const Bundle *first_bundle = nullptr, *bundle = nullptr;
+  if (!ParamsOfTensor(graph, stack.role, bundle).empty())
+    return Fault(stack.role, "a parameter has the stack's role");
+  if (stack.members.size() < 2) return Fault(stack.role, "a stack holds at least two layers");
+  const std::vector<const Param*> first = ParamsOfTensor(graph, stack.members[0], first_bundle);
+  for (const std::string& member : stack.members) {
+    const std::vector<const Param*> params = ParamsOfTensor(graph, member, bundle);
+    if (params.empty()) return Fault(stack.role, absl::StrCat(member, " is no stored tensor"));
+    if (graph.StackOf(member) != &stack) return Fault(stack.role, absl::StrCat(member, " is in two stacks"));
+    const auto alike = [](const Param* a, const Param* b) {
+      return a->type == b->type && a->storage == b->storage;
+    };
+    if (!std::equal(first.begin(), first.end(), params.begin(), params.end(), alike) ||
+        (bundle == nullptr) != (first_bundle == nullptr) ||
+        (bundle != nullptr &&
+         (bundle->arrangement != first_bundle->arrangement || bundle->shards != first_bundle->shards))) {
+      return Fault(stack.role, absl::StrCat(member, " is not stored as ", stack.members[0], " is"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Verify(const Graph& graph) {
@@ -243,6 +294,7 @@ absl::Status Verify(const Graph& graph) {
   // Roles follow from paths and slots, so each is held once, and equal counts mean that all are held.
   if (held != graph.params().size()) return Fault(graph.name(), "a parameter belongs to no node");
   for (const Bundle& bundle : graph.bundles()) TWIN_RETURN_IF_ERROR(VerifyBundle(graph, bundle));
+  for (const LayerStack& stack : graph.stacks()) TWIN_RETURN_IF_ERROR(VerifyStack(graph, stack));
   if (graph.outputs().empty()) return Fault(graph.name(), "the graph has no output");
   std::set<absl::string_view> names;
   for (const auto& [name, value] : graph.outputs()) {

@@ -30,6 +30,10 @@ Verdict JudgeMember(const Graph& graph, const Param& first, const Param& member,
         absl::StrCat("only one of ", member.role, " and ", first.role, " is stored expert by expert"));
   }
   const ParamAxis& axis = JoinedAxis(member.type);
+  if (axis.shards != JoinedAxis(first.type).shards || (axis.shards != 1 && axis.shards != shards)) {
+    return Verdict::Refused(absl::StrCat(axis.name, " of ", member.role, " is split over ", axis.shards,
+                                         " shards: fuse for as many"));
+  }
   if (axis.size % shards != 0) {
     return Verdict::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards,
                                          " shards: ", remedy(axis.name), " would do"));
@@ -55,6 +59,10 @@ Verdict JudgeBundle(const Graph& graph, const Bundle& wanted,
   }
   const Param& first = *graph.FindParam(wanted.members[0]);
   for (const std::string& member : wanted.members) {
+    if (const LayerStack* stack = graph.StackOf(present != nullptr ? present->role : member)) {
+      return Verdict::Refused(
+          absl::StrCat(member, " lies stacked in ", stack->role, ": fuse before stack_layers"));
+    }
     Verdict verdict = JudgeMember(graph, first, *graph.FindParam(member), wanted.shards, remedy);
     if (verdict.refused()) return verdict;
   }

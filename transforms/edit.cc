@@ -1,6 +1,7 @@
 #include "transforms/edit.h"
 
 #include <cmath>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -83,6 +84,8 @@ int64_t AxisSize(const Graph& graph, const Node& node, absl::string_view name) {
   TWIN_CHECK(axis != nullptr, absl::StrCat(node.path, " has no axis ", name));
   return axis->size;
 }
+
+absl::string_view LastPart(absl::string_view role) { return role.substr(role.rfind('.') + 1); }
 
 int64_t RoundUp(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
@@ -176,6 +179,15 @@ absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, in
   if (fallback > 0) return fallback;
   return Error(1505, field, "is missing",
                "give a positive number, or a fact of the chip: LANES, MXU, SHARDS or KERNEL");
+}
+
+absl::StatusOr<std::unique_ptr<RE2>> RolePattern(absl::string_view field, const std::string& text) {
+  if (text.empty()) return nullptr;
+  RE2::Options quiet;
+  quiet.set_log_errors(false);
+  auto pattern = std::make_unique<RE2>(text, quiet);
+  if (!pattern->ok()) return Error(1505, field, absl::StrCat("is no regular expression: ", pattern->error()));
+  return pattern;
 }
 
 }  // namespace twinforge

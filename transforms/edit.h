@@ -11,6 +11,7 @@
 #ifndef TWINFORGE_TRANSFORMS_EDIT_H_
 #define TWINFORGE_TRANSFORMS_EDIT_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "re2/re2.h"
 #include "transforms/transform.h"
 
 namespace twinforge {
@@ -52,6 +54,9 @@ Sites SitesOverParams(const Graph& graph,
 const ParamAxis* FindAxis(const Graph& graph, const Node& node, absl::string_view name);
 // The same axis's size. REQUIRES: it exists.
 int64_t AxisSize(const Graph& graph, const Node& node, absl::string_view name);
+
+// "q" of "layers.0.attn.q".
+absl::string_view LastPart(absl::string_view role);
 
 // Smallest multiple of `multiple` that holds `size`.
 int64_t RoundUp(int64_t size, int64_t multiple);
@@ -99,6 +104,9 @@ void SetProgram(Rewriter& rewriter, absl::string_view role, WeightPtr program);
 // or TF1505 where that is 0. `field` is "pad_vocab.multiple".
 absl::StatusOr<int64_t> NumberOrFact(absl::string_view field, int64_t number, int fact,
                                      const ChipFacts& facts, int64_t fallback = 0);
+
+// A pattern over last parts of roles; null where `text` is empty, TF1505 where it is none. `field` as above.
+absl::StatusOr<std::unique_ptr<RE2>> RolePattern(absl::string_view field, const std::string& text);
 
 }  // namespace twinforge
 

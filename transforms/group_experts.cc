@@ -10,7 +10,8 @@
 // experts), and loses for prefill. Choosing it is the recipe's business; the cost model prices it.
 //
 // Refuses. A size that does not divide the experts, experts that are grouped already by another size, and a
-// fused gate_up whose shards would no longer divide the axis it is joined along.
+// fused gate_up whose shards would no longer divide the axis it is joined along; experts split over more
+// shards than there would be groups.
 //
 // Fidelity. REASSOCIATED: stored values only move, sums over experts run in another order.
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,11 @@ class GroupExpertsTransform : public Transform {
         return Verdict::Refused(absl::StrCat(experts, " experts do not divide into groups of ", size_));
       }
       for (const auto& [slot, role] : node.params) {
+        const ParamAxis& lead = graph.FindParam(role)->type.axes[0];
+        if (HasLeadExpert(*graph.FindParam(role)) && experts / size_ % lead.shards != 0) {
+          return Verdict::Refused(absl::StrCat(experts / size_, " groups do not divide over the ",
+                                               lead.shards, " shards of ", role));
+        }
         const Bundle* bundle = graph.BundleOf(role);
         if (bundle != nullptr && HasLeadExpert(*graph.FindParam(role)) && size_ % bundle->shards != 0) {
           return Verdict::Refused(absl::StrCat(bundle->role, " lies in ", bundle->shards,
@@ -85,7 +91,7 @@ class GroupExpertsTransform : public Transform {
     }
     WeightPtr program = Transpose(Reshape(param.program, split), perm);
 
-    type.axes[0] = {"expert_group", experts / size_, experts / size_};
+    type.axes[0] = {"expert_group", experts / size_, experts / size_, type.axes[0].shards};
     type.axes.insert(type.axes.begin() + widened, ParamAxis{"member", size_, size_});
     if (widened < type.lead + type.in) ++type.in;
     rewriter.SetParam(param.role, type, program);

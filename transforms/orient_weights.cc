@@ -15,8 +15,6 @@
 // afterwards: that is a second copy, not a movement.
 //
 // Fidelity. MOVED: no value changes, not even the graph's mathematics; Storage alone does.
-#include <re2/re2.h>
-
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
@@ -25,8 +23,6 @@
 
 namespace twinforge {
 namespace {
-
-absl::string_view LastPart(absl::string_view role) { return role.substr(role.rfind('.') + 1); }
 
 class OrientWeightsTransform : public Transform {
  public:
@@ -137,22 +133,32 @@ class OrientWeightsTransform : public Transform {
     }
     sites.refused.insert(sites.refused.end(), members.refused.begin(), members.refused.end());
     sites.native = std::move(members.native);
+    return WithStacks(graph, std::move(sites));
+  }
+
+  // Layers of a stack turn together, or none does.
+  static Sites WithStacks(const Graph& graph, Sites sites) {
+    std::map<std::string, size_t> turning;  // by stack
+    for (const Site& site : sites.fit) {
+      if (const LayerStack* stack = graph.StackOf(site.path)) ++turning[stack->role];
+    }
+    std::vector<Site> fit;
+    for (Site& site : sites.fit) {
+      const LayerStack* stack = graph.StackOf(site.path);
+      if (stack == nullptr || turning[stack->role] == stack->members.size()) {
+        fit.push_back(std::move(site));
+      } else {
+        sites.refused.push_back(
+            {site.path, absl::StrCat("only some layers of ", stack->role, " would turn")});
+      }
+    }
+    sites.fit = std::move(fit);
     return sites;
   }
 
   std::unique_ptr<RE2> in_out_;
   std::unique_ptr<RE2> out_in_;
 };
-
-// Null where the step names nothing.
-absl::StatusOr<std::unique_ptr<RE2>> Pattern(absl::string_view field, const std::string& text) {
-  if (text.empty()) return nullptr;
-  RE2::Options quiet;
-  quiet.set_log_errors(false);
-  auto pattern = std::make_unique<RE2>(text, quiet);
-  if (!pattern->ok()) return Error(1505, field, absl::StrCat("is no regular expression: ", pattern->error()));
-  return pattern;
-}
 
 }  // namespace
 
@@ -163,8 +169,8 @@ absl::StatusOr<std::unique_ptr<Transform>> MakeOrientWeights(const TransformStep
     return Error(1505, "orient_weights", "names no role",
                  "give in_out or out_in, such as in_out: \"o|down\"");
   }
-  TWIN_ASSIGN_OR_RETURN(auto in_out, Pattern("orient_weights.in_out", params.in_out()));
-  TWIN_ASSIGN_OR_RETURN(auto out_in, Pattern("orient_weights.out_in", params.out_in()));
+  TWIN_ASSIGN_OR_RETURN(auto in_out, RolePattern("orient_weights.in_out", params.in_out()));
+  TWIN_ASSIGN_OR_RETURN(auto out_in, RolePattern("orient_weights.out_in", params.out_in()));
   return std::make_unique<OrientWeightsTransform>(std::move(in_out), std::move(out_in));
 }
 

@@ -21,6 +21,9 @@ Made MakeFuseQkv(const TransformStep&, const TransformContext&);
 Made MakeFuseGateUp(const TransformStep&, const TransformContext&);
 Made MakeStackExperts(const TransformStep&, const TransformContext&);
 Made MakeGroupExperts(const TransformStep&, const TransformContext&);
+Made MakeStackLayers(const TransformStep&, const TransformContext&);
+Made MakeShardByRole(const TransformStep&, const TransformContext&);
+Made MakeAbsorbMla(const TransformStep&, const TransformContext&);
 Made MakeReorderRope(const TransformStep&, const TransformContext&);
 Made MakeFoldNormScale(const TransformStep&, const TransformContext&);
 Made MakeMergeLora(const TransformStep&, const TransformContext&);
@@ -63,6 +66,9 @@ absl::Span<const TransformInfo> AllTransforms() {
       {"fuse_gate_up", "store gate and up as one tensor, shard by shard", MakeFuseGateUp},
       {"stack_experts", "store all experts of a layer as one tensor", MakeStackExperts},
       {"group_experts", "join neighbouring experts into wider ones", MakeGroupExperts},
+      {"stack_layers", "store equal layers as one tensor per role", MakeStackLayers},
+      {"shard_by_role", "say along which axes devices split parameters", MakeShardByRole},
+      {"absorb_mla", "take the scores of latent attention among the latents", MakeAbsorbMla},
       {"reorder_rope", "turn interleaved rotary pairs into halves, or back", MakeReorderRope},
       {"fold_norm_scale", "multiply a norm's scale into the kernels that read it", MakeFoldNormScale},
       {"merge_lora", "add a low-rank adapter to the kernels it was trained for", MakeMergeLora},

@@ -193,5 +193,56 @@ params {
              mistakes);
 }
 
+TEST(VerifyTest, StacksShardsAndTheWidthOfNorms) {
+  constexpr absl::string_view kText = R"(graph g(x: f32[seq, d_model=4]) -> (y: l.1.add) {
+  l.0.norm = rms_norm(x) @l.0.norm {eps: 1e-06 norm_dim: 3}
+  l.0.mlp = gated_mlp(l.0.norm) gate=@l.0.mlp.gate up=@l.0.mlp.up down=@l.0.mlp.down {act: SILU}
+  l.0.add = add(x, l.0.mlp)
+  l.1.norm = rms_norm(l.0.add) @l.1.norm {eps: 1e-06}
+  l.1.mlp = gated_mlp(l.1.norm) gate=@l.1.mlp.gate up=@l.1.mlp.up down=@l.1.mlp.down {act: SILU}
+  l.1.add = add(l.0.add, l.1.mlp)
+}
+params {
+  @l.0.mlp.down: f32[d_ff=6/2 -> d_model=4] in_out = source("d0": f32[6, 4])
+  @l.0.mlp.gate: f32[d_model=4 -> d_ff=6/2] in_out = source("g0": f32[4, 6])
+  @l.0.mlp.up: f32[d_model=4 -> d_ff=6/2] in_out = source("u0": f32[4, 6])
+  @l.0.norm: f32[d_model=4] = source("n0": f32[4])
+  @l.1.mlp.down: f32[d_ff=6/2 -> d_model=4] in_out = source("d1": f32[6, 4])
+  @l.1.mlp.gate: f32[d_model=4 -> d_ff=6/2] in_out = source("g1": f32[4, 6])
+  @l.1.mlp.up: f32[d_model=4 -> d_ff=6/2] in_out = source("u1": f32[4, 6])
+  @l.1.norm: f32[d_model=4] = source("n1": f32[4])
+}
+bundles {
+  @l.0.mlp.gate_up = concat(@l.0.mlp.gate, @l.0.mlp.up) shards 2
+  @l.1.mlp.gate_up = concat(@l.1.mlp.gate, @l.1.mlp.up) shards 2
+}
+stacks {
+  @l.0-1.mlp.down = stack(@l.0.mlp.down, @l.1.mlp.down)
+  @l.0-1.mlp.gate_up = stack(@l.0.mlp.gate_up, @l.1.mlp.gate_up)
+}
+)";
+  EXPECT_EQ(Text(*ParseGraph(kText)), kText);
+  const Mistake mistakes[] = {
+      {"norm_dim: 3", "norm_dim: 5", "norm_dim 5 of 4 places"},
+      {"norm_dim: 3", "norm_dim: -1", "norm_dim -1 of 4 places"},
+      {"6/2", "6/4", "axis d_ff 6 does not divide over 4 shards"},
+      {"6/2", "6/0", "axis d_ff 6 does not divide over 0 shards"},
+      {"6/2", "6/3", "is split over 3 shards, the tensor that holds it is laid for 2"},
+      {"@l.1.mlp.up: f32[d_model=4 -> d_ff=6/2]", "@l.1.mlp.up: f32[d_model=4 -> d_ff=6]",
+       "d_ff of l.1.mlp.up is split over 1 shards"},
+      {"@l.1.mlp.down: f32[d_ff=6/2", "@l.1.mlp.down: f32[d_ff=6",
+       "l.0-1.mlp.down: l.1.mlp.down is not stored as l.0.mlp.down is"},
+      {"stack(@l.0.mlp.down, @l.1.mlp.down)", "stack(@l.0.mlp.down)", "a stack holds at least two layers"},
+      {"@l.1.mlp.down)", "@l.0.mlp.down)", "it is in two stacks"},
+      {"@l.1.mlp.down)", "@l.2.mlp.down)", "l.2.mlp.down is no stored tensor"},
+      {"@l.1.mlp.down)", "@l.1.mlp.up)", "l.1.mlp.up is no stored tensor"},
+      {"@l.1.mlp.down)", "@l.1.norm)", "l.1.norm is not stored as l.0.mlp.down is"},
+      {"@l.0-1.mlp.down =", "@l.0.norm =", "a parameter has the stack's role"},
+      {"@l.0-1.mlp.down =", "@l.0-1.mlp.gate_up =", "is in two stacks"},
+      {"@l.1.mlp.gate, @l.1.mlp.up) shards 2", "@l.1.mlp.up, @l.1.mlp.gate) shards 1", "laid for 1"},
+  };
+  ExpectTold(kText, mistakes);
+}
+
 }  // namespace
 }  // namespace twinforge

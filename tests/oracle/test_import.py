@@ -8,6 +8,9 @@ import torch
 import transformers
 from conftest import NAMES
 
+# What spans layers and devices: stored tensors of equal layers in one, axes split over two devices.
+SCAN = ('name: "scan" require: REASSOCIATED step { fuse_qkv { shards: 2 } } step { fuse_gate_up { shards: 2 } } step { absorb_mla { } } '
+        'step { shard_by_role { shards: 2 } } step { stack_layers { } }')
 IDENTITY = 'name: "identity" step { cast_weights { to: "f16" } where { path: "no such role" expect: NONE } } require: BOUNDED'
 
 
@@ -47,6 +50,7 @@ def test_both_layouts_are_read(tool, oracles, tmp_path, name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("recipe, words", [("tpu-exact-native", ("--to", "twin", "--chip", "v6e")),
                                            ("tpu-exact-native", ("--to", "twin", "--kernel", "paged", "--shards", "2")),
+                                           (SCAN, ("--to", "twin")),
                                            ("tpu-exact-portable", ("--to", "hf", "--shards", "4"))])
 def test_proved_and_home_again(tool, oracles, tmp_path, name, recipe, words):
     source, twin, home = oracles / name, tmp_path / "twin", tmp_path / "home"

@@ -34,6 +34,10 @@ constexpr const char* kSteps[] = {
     "fuse_qkv { shards: 2 }",
     "fuse_gate_up { }",
     "stack_experts { }",
+    "stack_layers { }",
+    "shard_by_role { shards: 2 }",
+    "shard_by_role { shards: 3 axis: 'expert' axis: 'heads' role: 'gate|up|down|q' }",
+    "absorb_mla { }",
     "group_experts { size: 2 }",
     "reorder_rope { style: TO_HALVES }",
     "reorder_rope { style: TO_INTERLEAVED }",
@@ -95,11 +99,14 @@ std::string PlainAttrs(const Graph& graph, const Node& node) {
   return attrs.ShortDebugString();
 }
 
-// What a stranger sees of a parameter. Some families fix the type of a few tensors, which a config does not
-// say.
+// What a stranger sees of a parameter: no padding, no devices. Some families fix the type of a few tensors,
+// which a config does not say.
 std::string PlainType(ParamType type) {
   type.dtype = DType::kF32;
-  for (ParamAxis& axis : type.axes) axis.logical = axis.size;
+  for (ParamAxis& axis : type.axes) {
+    axis.logical = axis.size;
+    axis.shards = 1;
+  }
   return Text(type);
 }
 

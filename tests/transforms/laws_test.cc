@@ -53,6 +53,10 @@ constexpr const char* kSteps[] = {
     "fuse_gate_up { }",
     "fuse_gate_up { shards: 2 }",
     "stack_experts { }",
+    "stack_layers { }",
+    "shard_by_role { shards: 2 }",
+    "shard_by_role { shards: 3 axis: 'expert' axis: 'heads' role: 'gate|up|down|q' }",
+    "absorb_mla { }",
     "group_experts { size: 2 }",
     "group_experts { size: 3 }",
     "group_experts { size: 5 }",
@@ -331,9 +335,12 @@ TEST(Laws, SameFunctionAfterAWholeRecipe) {
                                             "group_experts { size: 2 }",
                                             "fuse_qkv { shards: " + n + " }",
                                             "fuse_gate_up { }",
+                                            "shard_by_role { shards: " + n + " }",
+                                            "absorb_mla { }",
+                                            "stack_layers { }",
                                             "orient_weights { in_out: 'o|down|lm_head' }",
                                             "pad_head_dim { form: NATIVE multiple: 24 }"};
-    for (const SmallModel& model : SmallModels({.layers = 1, .wide = true})) {
+    for (const SmallModel& model : SmallModels({.layers = 2, .wide = true})) {
       SCOPED_TRACE(absl::StrCat(model.name, ", shards ", n));
       const NaiveTensors values = Values(SourcesOf(model.graph), 5);
       Graph graph = model.graph;
@@ -403,6 +410,24 @@ TEST(Laws, EverySourceIsHeldOrAccountedFor) {
       EXPECT_NE(row.fate, Fate::kUnused) << row.source;
       EXPECT_NE(row.fate, Fate::kPartial) << row.source << ": " << row.reason;
       EXPECT_FALSE(row.consumers.empty()) << row.source;
+    }
+  });
+}
+
+// What the twin's own layout writes, read back by role, is every parameter bit for bit.
+TEST(Laws, RolesReadBackFromTheTwin) {
+  ForEach([](const Subject& subject, const Transform& transform) {
+    Graph graph = subject.graph;
+    if (MustApply(transform, graph).sites.empty()) return;
+    const NaiveTensors values = Values(SourcesOf(graph), 13);
+    NaiveTensors twin;
+    for (const TwinTensor& tensor : TwinTensors(graph))
+      twin.emplace(tensor.name, NaiveValue(tensor.program, values));
+    const std::map<std::string, WeightPtr> roles = RolesFromTwin(graph);
+    ASSERT_EQ(roles.size(), graph.params().size());
+    for (const auto& [role, param] : graph.params()) {
+      EXPECT_EQ(BitDifference(NaiveValue(param.program, values), NaiveValue(roles.at(role), twin)), "")
+          << role;
     }
   });
 }

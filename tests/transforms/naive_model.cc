@@ -213,12 +213,12 @@ class Evaluator {
     const std::vector<Rows> k = project("k", "k_bias", kv_heads, "k_norm", true);
     const std::vector<Rows> v = project("v", "v_bias", kv_heads, nullptr, false);
     const Values sinks = Get(node, "sinks");
-    return Mix(node, q, k, v, heads / kv_heads, attrs.scale(), attrs.softcap(), attrs.causal(), sinks);
+    return Mix(node, q, k, v, heads / kv_heads, attrs.scale(), attrs.softcap(), attrs.causal(), sinks, {});
   }
 
   Rows Mix(const Node& node, const std::vector<Rows>& q, const std::vector<Rows>& k,
            const std::vector<Rows>& v, int64_t group, double scale, double softcap, bool causal,
-           const Values& sinks) const {
+           const Values& sinks, const Values& v_b) const {
     const Values o = Get(node, "o"), o_bias = Get(node, "o_bias");
     Rows out;
     for (size_t t = 0; t < q.size(); ++t) {
@@ -234,6 +234,7 @@ class Evaluator {
         for (size_t s = 0; s < p.size(); ++s) {
           for (size_t i = 0; i < mixed.size(); ++i) mixed[i] += p[s] * v[s][h / group][i];
         }
+        if (v_b.present) mixed = ThroughHead(mixed, v_b, static_cast<int64_t>(h));
         joined.insert(joined.end(), mixed.begin(), mixed.end());
       }
       out.push_back(Linear(joined, o, o_bias));
@@ -241,10 +242,29 @@ class Evaluator {
     return out;
   }
 
+  // x [kv_lora] through one head of a kernel [kv_lora, heads, width].
+  static Row ThroughHead(const Row& x, const Values& kernel, int64_t head) {
+    Row y(kernel.shape[2], 0);
+    for (int64_t c = 0; c < kernel.shape[0]; ++c) {
+      for (int64_t i = 0; i < kernel.shape[2]; ++i) y[i] += x[c] * kernel.at({c, head, i});
+    }
+    return y;
+  }
+
+  // The same head the other way: x [width] against each latent's row.
+  static Row AgainstHead(const Row& x, const Values& kernel, int64_t head) {
+    Row y(kernel.shape[0], 0);
+    for (int64_t c = 0; c < kernel.shape[0]; ++c) {
+      for (int64_t i = 0; i < kernel.shape[2]; ++i) y[c] += x[i] * kernel.at({c, head, i});
+    }
+    return y;
+  }
+
   Rows AttendLatent(const Node& node, const Rows& x) const {
     const LatentAttentionAttrs& attrs = node.attrs->latent_attention();
     const int64_t heads = graph_.param(node, "q_nope").type.Get("heads").size;
-    const Values none, q_a_norm = Get(node, "q_a_norm"), kv_a_norm = Get(node, "kv_a_norm");
+    const Values none, q_a_norm = Get(node, "q_a_norm"), kv_a_norm = Get(node, "kv_a_norm"),
+                       k_b = Get(node, "k_b"), v_b = Get(node, "v_b");
     std::vector<Rows> q, k, v;
     for (size_t t = 0; t < x.size(); ++t) {
       const auto low = [&](const char* kernel, const Values& norm) {
@@ -254,7 +274,11 @@ class Evaluator {
       const Row query = low("q_a", q_a_norm), latent = low("kv_a", kv_a_norm);
       Rows nope = Heads(Linear(query, Get(node, "q_nope"), none), heads);
       Rows rope = Heads(Linear(query, Get(node, "q_rope"), none), heads);
-      Rows keys = Heads(Linear(latent, Get(node, "k_b"), none), heads);
+      Rows keys = Heads(Linear(latent, k_b, none), heads), values = Heads(Linear(latent, v_b, none), heads);
+      if (attrs.absorbed()) {
+        keys = values = Rows(heads, latent);
+        for (int64_t h = 0; h < heads; ++h) nope[h] = AgainstHead(nope[h], k_b, h);
+      }
       Row key_rope = Linear(x[t], Get(node, "k_rope"), none);
       Turn(attrs.rope(), static_cast<int64_t>(t), key_rope);
       for (int64_t h = 0; h < heads; ++h) {
@@ -264,9 +288,9 @@ class Evaluator {
       }
       q.push_back(nope);
       k.push_back(keys);
-      v.push_back(Heads(Linear(latent, Get(node, "v_b"), none), heads));
+      v.push_back(values);
     }
-    return Mix(node, q, k, v, 1, attrs.scale(), 0, true, none);
+    return Mix(node, q, k, v, 1, attrs.scale(), 0, true, none, attrs.absorbed() ? v_b : none);
   }
 
   // One channel of an expert or a block before `down`.
