@@ -1,5 +1,7 @@
 // Applies one transform to a graph: snapshot the sites, rewrite each once, verify.
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -80,6 +82,72 @@ absl::Status RewriteSite(const Transform& transform, const Site& site, const Obs
   return absl::OkStatus();
 }
 
+// The parameters of a stored tensor: a bundle's members, or the one.
+std::vector<std::string> RolesOf(const Graph& graph, const std::string& tensor) {
+  for (const Bundle& bundle : graph.bundles()) {
+    if (bundle.role == tensor) return bundle.members;
+  }
+  return {tensor};
+}
+
+// ---- what spans layers and devices
+
+// Parameters that a step changed out of step with the rest of their stack, or to a size that their shards do
+// not divide; each with the reason. A site alone can't know: which of its likes are chosen, it does not see.
+std::map<std::string, std::string> Torn(const Graph& graph) {
+  std::map<std::string, std::string> torn;
+  for (const auto& [role, param] : graph.params()) {
+    for (const ParamAxis& axis : param.type.axes) {
+      if (axis.size % axis.shards == 0) continue;
+      torn[role] = absl::StrCat(axis.name, " ", axis.size, " of ", role, " would not divide over its ",
+                                axis.shards, " shards");
+    }
+  }
+  for (const LayerStack& stack : graph.stacks()) {
+    std::vector<std::vector<std::string>> layers;
+    for (const std::string& member : stack.members) layers.push_back(RolesOf(graph, member));
+    bool alike = true;
+    for (const std::vector<std::string>& roles : layers) {
+      for (size_t i = 0; i < roles.size(); ++i) {
+        const Param& first = *graph.FindParam(layers[0][i]);
+        const Param& param = *graph.FindParam(roles[i]);
+        alike = alike && first.type == param.type && first.storage == param.storage;
+      }
+    }
+    for (const std::vector<std::string>& roles : layers) {
+      for (const std::string& role : roles) {
+        if (!alike) torn.emplace(role, absl::StrCat("only some layers of ", stack.role, " would change"));
+      }
+    }
+  }
+  return torn;
+}
+
+// The sites that tear nothing; the others are refused. One that changes the whole graph answers for all of
+// it.
+std::vector<Site> WithoutTorn(const Graph& graph, const std::map<std::string, std::string>& torn,
+                              std::vector<Site> chosen, StepReport& report) {
+  std::vector<Site> whole;
+  const size_t refused = report.refused.size();
+  for (Site& site : chosen) {
+    std::string reason;
+    if (const auto own = torn.find(site.path); own != torn.end()) reason = own->second;
+    if (graph.FindParam(site.path) == nullptr || graph.FindNode(site.path) != nullptr) {
+      for (const auto& [slot, role] : graph.node(site.node).params) {
+        if (const auto found = torn.find(role); reason.empty() && found != torn.end()) reason = found->second;
+      }
+    }
+    if (reason.empty()) {
+      whole.push_back(std::move(site));
+    } else {
+      report.refused.push_back({site.path, std::move(reason)});
+    }
+  }
+  if (report.refused.size() > refused) return whole;
+  for (const Site& site : whole) report.refused.push_back({site.path, torn.begin()->second});
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<StepReport> Apply(const Transform& transform, absl::string_view step, Graph& graph,
@@ -92,19 +160,25 @@ absl::StatusOr<StepReport> Apply(const Transform& transform, absl::string_view s
   for (const Site& site : sites.fit) {
     if (!selected || selected(site)) chosen.push_back(site);
   }
-  if (chosen.empty()) return report;
-
-  // A copy is cheap (programs are shared) and leaves the caller's graph whole when a site fails half-way.
-  Graph changed = graph;
-  Rewriter rewriter(changed, std::string(step));
-  for (const Site& site : chosen) {
-    TWIN_RETURN_IF_ERROR(RewriteSite(transform, site, observe, rewriter, report));
+  while (!chosen.empty()) {
+    // A copy is cheap (programs are shared) and leaves the caller's graph whole when a site fails half-way.
+    Graph changed = graph;
+    StepReport attempt = report;
+    Rewriter rewriter(changed, std::string(step));
+    for (const Site& site : chosen) {
+      TWIN_RETURN_IF_ERROR(RewriteSite(transform, site, observe, rewriter, attempt));
+    }
+    if (!rewriter.changed()) return attempt;
+    if (const auto torn = Torn(changed); !torn.empty()) {
+      chosen = WithoutTorn(graph, torn, std::move(chosen), report);
+      continue;
+    }
+    rewriter.InferTypes();
+    TWIN_RETURN_IF_ERROR(Verify(changed));
+    attempt.elements_added = StoredElements(changed) - StoredElements(graph);
+    graph = std::move(changed);
+    return attempt;
   }
-  if (!rewriter.changed()) return report;
-  rewriter.InferTypes();
-  TWIN_RETURN_IF_ERROR(Verify(changed));
-  report.elements_added = StoredElements(changed) - StoredElements(graph);
-  graph = std::move(changed);
   return report;
 }
 

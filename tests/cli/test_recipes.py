@@ -79,3 +79,14 @@ def test_adapters_come_first(tool, tiny, tmp_path):
         recipe.write_text(f"require: BOUNDED {merge} step {{ {step} }}")
         said = tool.json("plan", tiny, "--recipe", recipe, "--to", "twin")
         assert said["steps"][0]["sites"] and not [row for row in said["refused"] if "merge_lora" in row["step"]], said
+
+
+def test_a_stack_changes_whole_or_not_at_all(tool, tiny, tmp_path):
+    """A step that `where` keeps to some layers of a stack is refused there, and no mistake of ours (TF1501)."""
+    recipe = tmp_path / "mine.textproto"
+    recipe.write_text('step { stack_layers { } } step { pad_ffn { multiple: 128 } where { path: "layers\\\\.0\\\\.mlp" } }')
+    said = tool.json("plan", tiny, "--recipe", recipe)
+    assert [(row["role"], row["reason"]) for row in said["refused"]] == [
+        ("layers.0.mlp", "only some layers of layers.0-1.mlp.gate would change")], said["refused"]
+    recipe.write_text('step { stack_layers { } } step { pad_ffn { multiple: 128 } }')
+    assert tool.json("plan", tiny, "--recipe", recipe)["refused"] == []
