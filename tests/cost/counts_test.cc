@@ -8,6 +8,7 @@
 #include "base/diagnostic.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/rewriter.h"
 #include "tests/cost/models.h"
 
 namespace twinforge {
@@ -249,6 +250,21 @@ TEST(LatentAttention, IsAbsorbedInDecodeAndExpandedInPrefill) {
   const StepCount sharded = Count(graph, {.batch = 3, .context = 10, .shards = 4});
   EXPECT_EQ(Bytes(At(graph, sharded, "layers.0.attn").cache_read), Bytes(step.cache_read))
       << "whole on each device";
+}
+
+// The least is the same; whether the graph takes it is told.
+TEST(LatentAttention, SaysWhetherTheGraphAbsorbs) {
+  const Graph plain = MakeModel({.heads = 4, .kv_lora = 32});
+  Graph absorbed = plain;
+  Rewriter rewriter(absorbed, "1 absorb_mla");
+  const Node& node = *absorbed.FindNode("layers.0.attn");
+  OpAttrs attrs = *node.attrs;
+  attrs.mutable_latent_attention()->set_absorbed(true);
+  rewriter.SetAttrs(node.id, attrs);
+  const StepCount a = Count(plain, {.context = 10}), b = Count(absorbed, {.context = 10});
+  EXPECT_EQ(Flops(At(plain, a, "layers.0.attn")), Flops(At(absorbed, b, "layers.0.attn")));
+  EXPECT_THAT(At(plain, a, "layers.0.attn").note, HasSubstr("absorbed at best"));
+  EXPECT_EQ(At(absorbed, b, "layers.0.attn").note, "absorbed latent cache");
 }
 
 TEST(Workloads, EndWhereThePositionTableDoes) {
