@@ -101,6 +101,7 @@ int Main(int argc, char** argv) {
   AddScore(app, invocation);
   AddProve(app, invocation);
   AddUnforge(app, invocation);
+  AddEval(app, invocation);
   AddRecipe(app, invocation);
   AddChip(app, invocation);
   AddExplain(app, invocation);

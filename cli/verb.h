@@ -44,6 +44,7 @@ void AddPlan(CLI::App& app, Invocation& invocation);
 void AddForge(CLI::App& app, Invocation& invocation);
 void AddScore(CLI::App& app, Invocation& invocation);
 void AddProve(CLI::App& app, Invocation& invocation);
+void AddEval(CLI::App& app, Invocation& invocation);
 void AddUnforge(CLI::App& app, Invocation& invocation);
 void AddRecipe(CLI::App& app, Invocation& invocation);
 void AddChip(CLI::App& app, Invocation& invocation);

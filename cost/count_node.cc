@@ -445,8 +445,10 @@ absl::Status NodeCounter::Run() {
         return Moe();
       case OpKind::kLmHead:
         return Head();
+      default:
+        return Error(1705, node_.path, absl::StrCat("no count is known for ", Info(node_.op).name),
+                     "score a model before it is lowered to primitives");
     }
-    return absl::OkStatus();
   };
   TWIN_RETURN_IF_ERROR(count());
   TWIN_RETURN_IF_ERROR(StoreAll());

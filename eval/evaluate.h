@@ -34,6 +34,9 @@ struct EvalOptions {
   bool unrounded_weights = false;
   // Keep parameters between calls of Run(). Off, one is read when it is used and dropped.
   bool keep_params = true;
+  // More elements in one value or parameter are TF1902: a mistake, or a model that is not meant for this. 8
+  // GiB.
+  int64_t max_elements = int64_t{1} << 30;
   // Called with each node of the graph and its value, in order.
   std::function<void(const Node&, const Tensor&)> observe;
 };

@@ -113,6 +113,11 @@ void Builder::AddStack(LayerStack stack) {
   graph_.stacks_.push_back(std::move(stack));
 }
 
+const Type& Builder::TypeOf(NodeId value) const {
+  static const auto* const none = new Type();
+  return value < 0 || static_cast<size_t>(value) >= graph_.nodes_.size() ? *none : graph_.nodes_[value].type;
+}
+
 void Builder::SetStep(NodeId node, std::string step) {
   if (status_.ok()) graph_.nodes_[node].step = std::move(step);
 }

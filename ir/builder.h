@@ -36,6 +36,11 @@ class Builder {
   // The same for stored tensors of equal layers.
   void AddStack(LayerStack stack);
 
+  // Of a value so far; of rank 0 where there is none.
+  const Type& TypeOf(NodeId value) const;
+  // The first error.
+  const absl::Status& status() const { return status_; }
+
   absl::StatusOr<Graph> Finish();
 
  private:

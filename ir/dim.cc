@@ -39,14 +39,20 @@ std::optional<int64_t> Dim::value() const {
   return std::nullopt;
 }
 
-Dim Dim::operator+(const Dim& other) const {
+absl::StatusOr<Dim> Dim::CheckedSum(const Dim& other) const {
   Dim sum = *this;
   for (const auto& [symbols, coefficient] : other.terms_) {
     int64_t& at = sum.terms_[symbols];
-    TWIN_CHECK(!__builtin_add_overflow(at, coefficient, &at), "a size overflows");
+    if (__builtin_add_overflow(at, coefficient, &at)) return Error(1501, "", "a size overflows");
     if (at == 0) sum.terms_.erase(symbols);
   }
   return sum;
+}
+
+Dim Dim::operator+(const Dim& other) const {
+  absl::StatusOr<Dim> sum = CheckedSum(other);
+  TWIN_CHECK(sum.ok(), "a size overflows");
+  return *std::move(sum);
 }
 
 Dim Dim::operator*(const Dim& other) const {

@@ -25,9 +25,11 @@ class Dim {
   Dim(int64_t value);  // NOLINT: a number is a size
   static Dim Symbol(absl::string_view name);
 
-  std::optional<int64_t> value() const;  // the number, if it is one
-  Dim operator+(const Dim& other) const;
+  std::optional<int64_t> value() const;   // the number, if it is one
+  Dim operator+(const Dim& other) const;  // REQUIRES: no coefficient overflows
   Dim operator*(const Dim& other) const;
+  // The sum, or TF1501 where a coefficient overflows: for sizes that a text gave.
+  absl::StatusOr<Dim> CheckedSum(const Dim& other) const;
   bool operator==(const Dim& other) const { return terms_ == other.terms_; }
   // The number when every symbol is bound; nullopt if one is not, or on overflow.
   std::optional<int64_t> Bind(const std::map<std::string, int64_t>& symbols) const;

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "ir/ops/composite.h"
 
 namespace twinforge {
 namespace {
@@ -14,12 +15,14 @@ SlotInfo Main(absl::string_view name, absl::string_view axes) { return {name, tr
 SlotInfo Required(absl::string_view name, absl::string_view axes) { return {name, false, true, axes}; }
 SlotInfo Optional(absl::string_view name, absl::string_view axes) { return {name, false, false, axes}; }
 
-OpInfo Primitive(OpKind kind, absl::string_view name, AttrsKind attrs, int operands) {
-  return {kind, name, attrs, false, operands, {}};
+// Takes `operands` activations.
+OpInfo Primitive(OpKind kind, absl::string_view name, int operands, AttrsKind attrs = AttrsKind::kNone) {
+  return {kind, name, attrs, nullptr, operands, 0, {}};
 }
 
-OpInfo Composite(OpKind kind, absl::string_view name, AttrsKind attrs, std::vector<SlotInfo> slots) {
-  return {kind, name, attrs, true, 1, std::move(slots)};
+OpInfo Composite(OpKind kind, absl::string_view name, const CompositeOp& definition, AttrsKind attrs,
+                 std::vector<SlotInfo> slots) {
+  return {kind, name, attrs, &definition, 1, 0, std::move(slots)};
 }
 
 std::vector<SlotInfo> AttentionSlots() {
@@ -70,35 +73,141 @@ std::vector<SlotInfo> MoeSlots() {
           Optional("shared_down", "shared_ff -> d_model")};
 }
 
+void AddPrimitives(std::vector<OpInfo>& rows) {
+  using K = OpKind;
+  using A = AttrsKind;
+  rows.push_back(Primitive(K::kInput, "input", 0));
+  rows.push_back(Primitive(K::kParam, "param", 0));
+  rows.back().slots = {Main("value", "* | * -> * | * ; * | * ; * -> *")};
+  rows.push_back(Primitive(K::kConstant, "constant", 0, A::kConstant));
+  rows.push_back(Primitive(K::kIota, "iota", 0, A::kIota));
+  rows.push_back(Primitive(K::kDimensionSize, "dimension_size", 1, A::kAxis));
+  const std::pair<K, const char*> two[] = {{K::kAdd, "add"},           {K::kSubtract, "subtract"},
+                                           {K::kMultiply, "multiply"}, {K::kDivide, "divide"},
+                                           {K::kMaximum, "maximum"},   {K::kMinimum, "minimum"},
+                                           {K::kPower, "power"}};
+  for (const auto& [kind, name] : two) rows.push_back(Primitive(kind, name, 2));
+  rows.push_back(Primitive(K::kCompare, "compare", 2, A::kCompare));
+  const std::pair<K, const char*> one[] = {
+      {K::kNegate, "negate"}, {K::kAbs, "abs"},       {K::kExp, "exp"},           {K::kLog, "log"},
+      {K::kSqrt, "sqrt"},     {K::kRsqrt, "rsqrt"},   {K::kTanh, "tanh"},         {K::kErf, "erf"},
+      {K::kSine, "sine"},     {K::kCosine, "cosine"}, {K::kLogistic, "logistic"}, {K::kFloor, "floor"},
+      {K::kSign, "sign"}};
+  for (const auto& [kind, name] : one) rows.push_back(Primitive(kind, name, 1));
+  rows.push_back(Primitive(K::kConvert, "convert", 1, A::kConvert));
+  rows.push_back(Primitive(K::kSelect, "select", 3));
+  rows.push_back(Primitive(K::kBroadcast, "broadcast", 1, A::kBroadcast));
+  rows.push_back(Primitive(K::kReshape, "reshape", 1, A::kType));
+  rows.push_back(Primitive(K::kTranspose, "transpose", 1, A::kTranspose));
+  rows.push_back(Primitive(K::kSlice, "slice", 1, A::kSlice));
+  rows.push_back(Primitive(K::kConcat, "concat", 1, A::kAxis));
+  rows.back().optional_operands = -1;
+  rows.push_back(Primitive(K::kPad, "pad", 1, A::kPad));
+  rows.push_back(Primitive(K::kReverse, "reverse", 1, A::kAxis));
+  rows.push_back(Primitive(K::kReduce, "reduce", 1, A::kReduce));
+  rows.push_back(Primitive(K::kDot, "dot", 2, A::kDot));
+  rows.push_back(Primitive(K::kGather, "gather", 2, A::kAxis));
+  rows.push_back(Primitive(K::kTopK, "top_k", 1, A::kTopK));
+  rows.push_back(Primitive(K::kConv, "conv", 2, A::kConv));
+  rows.push_back(Primitive(K::kScan, "scan", 3, A::kScan));
+  rows.push_back(Primitive(K::kOpaque, "opaque", 0, A::kOpaque));
+  rows.back().optional_operands = -1;
+}
+
+void AddComposites(std::vector<OpInfo>& rows) {
+  using K = OpKind;
+  using A = AttrsKind;
+  rows.push_back(Composite(K::kLinear, "linear", kLinearOp, A::kNone,
+                           {Main("kernel", "* -> *"), Optional("bias", "*")}));
+  rows.push_back(
+      Composite(K::kEmbedding, "embedding", kEmbeddingOp, A::kEmbedding,
+                {Main("table", "vocab -> d_model"), Optional("position_table", "positions -> d_model"),
+                 Optional("type_table", "types -> d_model")}));
+  rows.push_back(Composite(K::kRmsNorm, "rms_norm", kRmsNormOp, A::kNorm, {Main("scale", "d_model")}));
+  rows.push_back(Composite(K::kLayerNorm, "layer_norm", kLayerNormOp, A::kNorm,
+                           {Main("scale", "d_model"), Optional("bias", "d_model")}));
+  rows.push_back(Composite(K::kAttention, "attention", kAttentionOp, A::kAttention, AttentionSlots()));
+  rows.push_back(Composite(K::kLatentAttention, "latent_attention", kLatentAttentionOp, A::kLatentAttention,
+                           LatentAttentionSlots()));
+  rows.push_back(Composite(K::kMlp, "mlp", kMlpOp, A::kMlp,
+                           {Required("up", "d_model -> d_ff"), Required("down", "d_ff -> d_model"),
+                            Optional("up_bias", "d_ff"), Optional("down_bias", "d_model")}));
+  rows.push_back(Composite(K::kGatedMlp, "gated_mlp", kGatedMlpOp, A::kMlp,
+                           {Required("gate", "d_model -> d_ff"), Required("up", "d_model -> d_ff"),
+                            Required("down", "d_ff -> d_model"), Optional("gate_bias", "d_ff"),
+                            Optional("up_bias", "d_ff"), Optional("down_bias", "d_model")}));
+  rows.push_back(Composite(K::kMoe, "moe", kMoeOp, A::kMoe, MoeSlots()));
+  rows.push_back(Composite(K::kLmHead, "lm_head", kLmHeadOp, A::kLmHead,
+                           {Main("head", "d_model -> vocab"), Optional("bias", "vocab")}));
+  rows.push_back(Composite(K::kActivation, "activation", kActivationOp, A::kActivation, {}));
+  rows.push_back(Composite(K::kRope, "rope", kRopeOp, A::kRope, {}));
+  rows.back().operands = 2;
+  rows.push_back(Composite(K::kRouter, "router", kRouterOp, A::kRouter, {}));
+  rows.back().optional_operands = 1;
+}
+
+// Depthwise kernels are vectors over taps and channels: nothing is contracted but the taps.
+std::vector<SlotInfo> StateSpaceSlots() {
+  return {Required("z", "d_model -> heads head_dim"),
+          Required("x", "d_model -> heads head_dim"),
+          Required("b", "d_model -> state_groups state"),
+          Required("c", "d_model -> state_groups state"),
+          Required("dt", "d_model -> heads"),
+          Required("x_taps", "tap heads head_dim"),
+          Required("b_taps", "tap state_groups state"),
+          Required("c_taps", "tap state_groups state"),
+          Optional("x_taps_bias", "heads head_dim"),
+          Optional("b_taps_bias", "state_groups state"),
+          Optional("c_taps_bias", "state_groups state"),
+          Required("dt_bias", "heads"),
+          Required("a_log", "heads"),
+          Required("skip", "heads"),
+          Required("norm", "heads head_dim"),
+          Required("o", "heads head_dim -> d_model")};
+}
+
+std::vector<SlotInfo> DeltaRuleSlots() {
+  return {Required("q", "d_model -> key_heads key_dim"),
+          Required("k", "d_model -> key_heads key_dim"),
+          Required("v", "d_model -> heads value_dim"),
+          Required("z", "d_model -> heads value_dim"),
+          Required("beta", "d_model -> heads"),
+          Required("decay", "d_model -> heads"),
+          Required("q_taps", "tap key_heads key_dim"),
+          Required("k_taps", "tap key_heads key_dim"),
+          Required("v_taps", "tap heads value_dim"),
+          Required("decay_bias", "heads"),
+          Required("a_log", "heads"),
+          Required("norm", "value_dim"),
+          Required("o", "heads value_dim -> d_model")};
+}
+
+void AddMixers(std::vector<OpInfo>& rows) {
+  using K = OpKind;
+  using A = AttrsKind;
+  rows.push_back(Composite(K::kConvStem, "conv_stem", kConvStemOp, A::kConvStem,
+                           {Main("kernel", "width channels -> d_model | height width channels -> d_model"),
+                            Optional("bias", "d_model")}));
+  rows.push_back(Composite(
+      K::kShortConv, "short_conv", kShortConvOp, A::kShortConv,
+      {Required("b", "d_model -> channels"), Required("c", "d_model -> channels"),
+       Required("x", "d_model -> channels"), Required("taps", "tap channels"),
+       Required("o", "channels -> d_model"), Optional("b_bias", "channels"), Optional("c_bias", "channels"),
+       Optional("x_bias", "channels"), Optional("taps_bias", "channels"), Optional("o_bias", "d_model")}));
+  rows.push_back(Composite(K::kStateSpace, "state_space", kStateSpaceOp, A::kStateSpace, StateSpaceSlots()));
+  rows.push_back(Composite(K::kDeltaRule, "delta_rule", kDeltaRuleOp, A::kDeltaRule, DeltaRuleSlots()));
+}
+
 // In the order of OpKind.
 std::vector<OpInfo> MakeCatalogue() {
-  return {
-      Primitive(OpKind::kInput, "input", AttrsKind::kNone, 0),
-      Primitive(OpKind::kAdd, "add", AttrsKind::kNone, 2),
-      Primitive(OpKind::kActivation, "activation", AttrsKind::kActivation, 1),
-      Primitive(OpKind::kSlice, "slice", AttrsKind::kSlice, 1),
-      Composite(OpKind::kLinear, "linear", AttrsKind::kNone,
-                {Main("kernel", "* -> *"), Optional("bias", "*")}),
-      Composite(OpKind::kEmbedding, "embedding", AttrsKind::kEmbedding,
-                {Main("table", "vocab -> d_model"), Optional("position_table", "positions -> d_model"),
-                 Optional("type_table", "types -> d_model")}),
-      Composite(OpKind::kRmsNorm, "rms_norm", AttrsKind::kNorm, {Main("scale", "d_model")}),
-      Composite(OpKind::kLayerNorm, "layer_norm", AttrsKind::kNorm,
-                {Main("scale", "d_model"), Optional("bias", "d_model")}),
-      Composite(OpKind::kAttention, "attention", AttrsKind::kAttention, AttentionSlots()),
-      Composite(OpKind::kLatentAttention, "latent_attention", AttrsKind::kLatentAttention,
-                LatentAttentionSlots()),
-      Composite(OpKind::kMlp, "mlp", AttrsKind::kMlp,
-                {Required("up", "d_model -> d_ff"), Required("down", "d_ff -> d_model"),
-                 Optional("up_bias", "d_ff"), Optional("down_bias", "d_model")}),
-      Composite(OpKind::kGatedMlp, "gated_mlp", AttrsKind::kMlp,
-                {Required("gate", "d_model -> d_ff"), Required("up", "d_model -> d_ff"),
-                 Required("down", "d_ff -> d_model"), Optional("gate_bias", "d_ff"),
-                 Optional("up_bias", "d_ff"), Optional("down_bias", "d_model")}),
-      Composite(OpKind::kMoe, "moe", AttrsKind::kMoe, MoeSlots()),
-      Composite(OpKind::kLmHead, "lm_head", AttrsKind::kLmHead,
-                {Main("head", "d_model -> vocab"), Optional("bias", "vocab")}),
-  };
+  std::vector<OpInfo> rows;
+  AddPrimitives(rows);
+  AddComposites(rows);
+  AddMixers(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    TWIN_CHECK(static_cast<size_t>(rows[i].kind) == i, "the catalogue is in the order of OpKind");
+  }
+  return rows;
 }
 
 const std::vector<OpInfo>& Catalogue() {

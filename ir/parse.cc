@@ -10,10 +10,10 @@
 #include "base/diagnostic.h"
 #include "base/json.h"
 #include "base/status_macros.h"
-#include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "ir/attrs_text.h"
 #include "ir/builder.h"
+#include "ir/first_error.h"
 #include "ir/text.h"
 #include "weights/text.h"
 
@@ -24,32 +24,6 @@ bool IsNameChar(char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.' 
 bool IsAxisChar(char c) { return absl::ascii_isalnum(c) || c == '_'; }
 bool IsDimChar(char c) { return IsAxisChar(c) || c == '+' || c == '*' || c == ' ' || c == '-'; }
 
-// Remembers the first complaint of protobuf's text parser.
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (!message_.empty()) return;
-    line_ = line;
-    column_ = column;
-    message_ = message;
-  }
-  const std::string& message() const { return message_; }
-  // The offset in `text` that the complaint is about.
-  size_t OffsetIn(absl::string_view text) const {
-    size_t at = 0;
-    for (int i = 0; i < line_; ++i) {
-      const size_t end = text.find('\n', at);
-      if (end == absl::string_view::npos) break;
-      at = end + 1;
-    }
-    return std::min(at + std::max(column_, 0), text.size());
-  }
-
- private:
-  int line_ = 0, column_ = 0;
-  std::string message_;
-};
-
 }  // namespace
 
 class GraphParser {
@@ -57,6 +31,7 @@ class GraphParser {
   explicit GraphParser(absl::string_view text) : text_(text) {}
 
   absl::StatusOr<Graph> Parse();
+  absl::StatusOr<Type> ParseTypeAlone();
 
  private:
   struct NodeText {
@@ -325,7 +300,7 @@ absl::Status GraphParser::ReadAttrs(NodeText& node) {
   if (attrs == nullptr) return Fail(begin, absl::StrCat(Info(node.op).name, " has no attributes"));
   TWIN_ASSIGN_OR_RETURN(absl::string_view body, Balanced('{', '}'));
   body = body.substr(1, body.size() - 2);
-  FirstError error;
+  FirstAttrsError error;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
   parser.SetRecursionLimit(16);
@@ -494,6 +469,15 @@ absl::StatusOr<Graph> GraphParser::Parse() {
   return Build();
 }
 
+absl::StatusOr<Type> GraphParser::ParseTypeAlone() {
+  TWIN_ASSIGN_OR_RETURN(Type type, ReadType());
+  Skip();
+  if (at_ != text_.size()) return Fail(at_, "text after the type");
+  return type;
+}
+
 absl::StatusOr<Graph> ParseGraph(absl::string_view text) { return GraphParser(text).Parse(); }
+
+absl::StatusOr<Type> ParseType(absl::string_view text) { return GraphParser(text).ParseTypeAlone(); }
 
 }  // namespace twinforge

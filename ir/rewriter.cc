@@ -135,6 +135,12 @@ void Rewriter::AddStack(LayerStack stack) {
   graph_.stacks_.insert(at, std::move(stack));
 }
 
+void Rewriter::SetInputType(NodeId node, Type type) {
+  Touch(node);
+  TWIN_CHECK(graph_.nodes_[node].op == OpKind::kInput, "only an input's type is its own");
+  graph_.nodes_[node].type = std::move(type);
+}
+
 // A type that can't be inferred stays as it was: Verify, which follows, says what is wrong.
 void Rewriter::InferTypes() {
   if (first_touched_ < 0) return;

@@ -29,6 +29,8 @@ class Rewriter {
   void RemoveBundle(const std::string& role);
   // REQUIRES: members are parameters or bundles that are stored tensors of their own, and in no stack.
   void AddStack(LayerStack stack);
+  // REQUIRES: `node` is an input.
+  void SetInputType(NodeId node, Type type);
   // Re-infers result types from the first changed node on; called by the driver at the end of a step.
   void InferTypes();
 

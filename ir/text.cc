@@ -6,63 +6,33 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/json.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
 #include "ir/attrs_text.h"
 #include "weights/text.h"
 
 namespace twinforge {
 
+namespace {
+
+const google::protobuf::FieldDescriptor* FieldOf(AttrsKind kind) {
+  const auto* field = OpAttrs::descriptor()->FindFieldByNumber(static_cast<int>(kind));
+  TWIN_CHECK(field != nullptr, "AttrsKind and OpAttrs have the same numbers");
+  return field;
+}
+
+}  // namespace
+
 google::protobuf::Message* MutableAttrs(AttrsKind kind, OpAttrs& attrs) {
-  switch (kind) {
-    case AttrsKind::kNone:
-      return nullptr;
-    case AttrsKind::kEmbedding:
-      return attrs.mutable_embedding();
-    case AttrsKind::kNorm:
-      return attrs.mutable_norm();
-    case AttrsKind::kAttention:
-      return attrs.mutable_attention();
-    case AttrsKind::kLatentAttention:
-      return attrs.mutable_latent_attention();
-    case AttrsKind::kMlp:
-      return attrs.mutable_mlp();
-    case AttrsKind::kMoe:
-      return attrs.mutable_moe();
-    case AttrsKind::kLmHead:
-      return attrs.mutable_lm_head();
-    case AttrsKind::kActivation:
-      return attrs.mutable_activation();
-    case AttrsKind::kSlice:
-      return attrs.mutable_slice();
-  }
-  return nullptr;
+  if (kind == AttrsKind::kNone) return nullptr;
+  return OpAttrs::GetReflection()->MutableMessage(&attrs, FieldOf(kind));
 }
 
 const google::protobuf::Message* AttrsOf(AttrsKind kind, const OpAttrs& attrs) {
-  switch (kind) {
-    case AttrsKind::kNone:
-      return nullptr;
-    case AttrsKind::kEmbedding:
-      return &attrs.embedding();
-    case AttrsKind::kNorm:
-      return &attrs.norm();
-    case AttrsKind::kAttention:
-      return &attrs.attention();
-    case AttrsKind::kLatentAttention:
-      return &attrs.latent_attention();
-    case AttrsKind::kMlp:
-      return &attrs.mlp();
-    case AttrsKind::kMoe:
-      return &attrs.moe();
-    case AttrsKind::kLmHead:
-      return &attrs.lm_head();
-    case AttrsKind::kActivation:
-      return &attrs.activation();
-    case AttrsKind::kSlice:
-      return &attrs.slice();
-  }
-  return nullptr;
+  if (kind == AttrsKind::kNone) return nullptr;
+  return &OpAttrs::GetReflection()->GetMessage(attrs, FieldOf(kind));
 }
 
 namespace {

@@ -29,6 +29,8 @@ namespace twinforge {
 
 std::string Text(const Graph& graph);
 absl::StatusOr<Graph> ParseGraph(absl::string_view text);
+// A value's type alone, as Text(const Type&) prints it.
+absl::StatusOr<Type> ParseType(absl::string_view text);
 
 }  // namespace twinforge
 

@@ -8,7 +8,7 @@
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "ir/builder.h"
-#include "ir/verify_attrs.h"
+#include "ir/ops/composite.h"
 
 namespace twinforge {
 namespace {
@@ -109,29 +109,7 @@ absl::Status VerifyAxes(const Graph& graph, const Node& node) {
 }
 
 bool AttrsFit(AttrsKind kind, const OpAttrs& attrs) {
-  switch (kind) {
-    case AttrsKind::kNone:
-      return attrs.attrs_case() == OpAttrs::ATTRS_NOT_SET;
-    case AttrsKind::kEmbedding:
-      return attrs.has_embedding();
-    case AttrsKind::kNorm:
-      return attrs.has_norm();
-    case AttrsKind::kAttention:
-      return attrs.has_attention();
-    case AttrsKind::kLatentAttention:
-      return attrs.has_latent_attention();
-    case AttrsKind::kMlp:
-      return attrs.has_mlp();
-    case AttrsKind::kMoe:
-      return attrs.has_moe();
-    case AttrsKind::kLmHead:
-      return attrs.has_lm_head();
-    case AttrsKind::kActivation:
-      return attrs.has_activation();
-    case AttrsKind::kSlice:
-      return attrs.has_slice();
-  }
-  return false;
+  return static_cast<int>(attrs.attrs_case()) == static_cast<int>(kind);
 }
 
 absl::Status VerifySlots(const Graph& graph, const Node& node) {
@@ -179,7 +157,9 @@ absl::Status VerifyNode(const Graph& graph, const Node& node, NodeId id) {
   if (node.op == OpKind::kInput) TWIN_RETURN_IF_ERROR(VerifyInput(graph, node, id));
   TWIN_RETURN_IF_ERROR(VerifySlots(graph, node));
   TWIN_RETURN_IF_ERROR(VerifyAxes(graph, node));
-  TWIN_RETURN_IF_ERROR(VerifyAttrs(graph, node));
+  if (const CompositeOp* composite = Info(node.op).composite) {
+    TWIN_RETURN_IF_ERROR(composite->verify(graph, node));
+  }
   TWIN_ASSIGN_OR_RETURN(const Type type, InferType(graph, node));
   if (type == node.type) return absl::OkStatus();
   return Fault(node.path, absl::StrCat("the result is ", Text(node.type),

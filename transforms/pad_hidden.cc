@@ -280,7 +280,7 @@ class PadHiddenTransform : public Transform {
 
   // What stands on the stream keeps zeros zero: composites through their parameters, sums by themselves.
   static Verdict JudgeNode(const Graph& graph, const Node& node) {
-    const bool composite = Info(node.op).composite;
+    const bool composite = Info(node.op).composite != nullptr && !Info(node.op).slots.empty();
     if (!composite && node.op != OpKind::kAdd && HasHidden(node.type)) {
       return Verdict::Refused(
           absl::StrCat(node.path, ", an ", Info(node.op).name, ", has the stream's width"));

@@ -79,6 +79,25 @@ def logits(folder, ids, precision):
     return answer(load(folder, torch.float32), ids).double()
 
 
+def states(folder, ids, precision):
+    """name -> value: the logits and, as the library numbers them, the hidden states before and after each layer."""
+    def run(dtype):
+        out = load(folder, dtype)(ids, output_hidden_states=True)
+        named = {f"hidden_states.{i}": state.double() for i, state in enumerate(out.hidden_states)}
+        return named | ({"logits": out.logits.double()} if hasattr(out, "logits") else {"hidden": out.last_hidden_state.double()})
+
+    if precision == "all64":
+        default = torch.get_default_dtype()
+        with all64():
+            # The base of dynamic rotary scaling is a whole number of tokens times a Python float: in the default dtype.
+            torch.set_default_dtype(torch.float64)
+            try:
+                return run(torch.float64)
+            finally:
+                torch.set_default_dtype(default)
+    return run(torch.float32)
+
+
 def difference(source, twin, ids, precision):
     """Largest difference over the source's columns, as a share of the source's largest."""
     x, y = logits(source, ids, precision), logits(twin, ids, precision)
