@@ -1,14 +1,20 @@
-// twinforge prove SOURCE TWIN: the recipe run again, every byte derived anew, the inverse streamed, the
-// ledger checked.
+// twinforge prove SOURCE TWIN: the recipe run again, every byte derived anew, the function computed, rounding
+// measured.
+#include "proof/prove.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "cli/open.h"
 #include "cli/progress.h"
 #include "cli/twin_report.h"
 #include "importers/importer.h"
-#include "recipes/prove_twin.h"
 #include "report/table.h"
 
 namespace twinforge {
@@ -23,10 +29,10 @@ struct ProveFlags {
   std::vector<std::string> adapters;
   WriteFlags work;
   std::string progress = "auto";
+  std::string smallest_case;
 };
 
-Outcome Say(const ProofReport& report, const TwinManifest& manifest) {
-  Outcome outcome;
+void SayRows(const ProofReport& report, Outcome& outcome) {
   std::map<std::string, int64_t> checked, failed;
   Json failures = Json::array();
   std::string shown;
@@ -44,47 +50,140 @@ Outcome Say(const ProofReport& report, const TwinManifest& manifest) {
   }
   Table table({"check", "things", "failed"});
   for (const auto& [check, count] : checked) table.Row({check, Grouped(count), Grouped(failed[check])});
-  outcome.human = absl::StrCat(
-      VerdictName(report.verdict), ": ", Grouped(report.tensors_forward),
-      " tensors derived anew from the source, ", Grouped(report.tensors_inverse),
-      " source tensors turned back bit for bit, ", HumanBytes(report.bytes_checked), " compared; fidelity ",
-      FidelityText(manifest.provenance.fidelity, manifest.provenance.bound), "\n", table.Text(), shown);
-  outcome.json["verdict"] = std::string(VerdictName(report.verdict));
-  outcome.json["fidelity"] = manifest.provenance.fidelity;
-  outcome.json["bound"] = manifest.provenance.bound;
-  outcome.json["bytes"] = {{"compared", report.bytes_checked},
-                           {"tensors_forward", report.tensors_forward},
-                           {"tensors_inverse", report.tensors_inverse}};
+  absl::StrAppend(&outcome.human, table.Text(), shown);
   for (const auto& [check, count] : checked)
     outcome.json["checks"][check] = {{"things", count}, {"failed", failed[check]}};
   outcome.json["failures"] = failures;
-  outcome.exit = report.verdict == Verdict::kProven ? ExitCode::kDone : ExitCode::kFindings;
+}
+
+std::string Short(double number) { return absl::StrFormat("%.2g", number); }
+
+std::string Word(Verdict verdict) { return std::string(VerdictName(verdict)); }
+
+void SayAlgebra(const FunctionProof& algebra, Outcome& outcome) {
+  absl::StrAppend(&outcome.human, "algebra ", VerdictName(algebra.verdict));
+  if (!algebra.on.empty()) absl::StrAppend(&outcome.human, " on ", algebra.on);
+  if (algebra.values > 0) {
+    absl::StrAppend(&outcome.human, ": ", Grouped(algebra.values), " outputs within ", Short(algebra.largest),
+                    " of the largest (", Short(algebra.tolerance), " allowed)");
+  }
+  for (const std::string& step : algebra.left_out)
+    absl::StrAppend(&outcome.human, "\n  but for step ", step, ", which changes the function on purpose");
+  if (!algebra.reason.empty()) absl::StrAppend(&outcome.human, "\n  ", algebra.reason);
+  absl::StrAppend(&outcome.human, "\n");
+  outcome.json["algebra"] = {{"verdict", Word(algebra.verdict)}, {"on", algebra.on},
+                             {"outputs", algebra.values},        {"largest_difference", algebra.largest},
+                             {"tolerance", algebra.tolerance},   {"left_out", algebra.left_out},
+                             {"reason", algebra.reason}};
+}
+
+void SayClaims(const RoundingProof& claims, Outcome& outcome) {
+  double largest = 0;
+  Json rounded = Json::array();
+  for (const RoundedTensor& tensor : claims.rounded) {
+    largest = std::max(largest, tensor.largest);
+    rounded.push_back({{"tensor", tensor.name},
+                       {"largest", tensor.largest},
+                       {"mean", tensor.mean},
+                       {"within", tensor.within}});
+  }
+  const ThreeWay& ways = claims.three_way;
+  absl::StrAppend(&outcome.human, "claims ", VerdictName(claims.verdict), ": ",
+                  Grouped(claims.rounded.size()), " tensors rounded, by ", Short(largest),
+                  " of an element at most");
+  if (ways.verdict != Verdict::kIncomplete) {
+    absl::StrAppend(&outcome.human, "; in ", ways.dtype, " off by ", Short(ways.twin_error),
+                    ", the source itself by ", Short(ways.source_error), " (", ways.multiple,
+                    " times that allowed)");
+  }
+  if (!claims.reason.empty()) absl::StrAppend(&outcome.human, "\n  ", claims.reason);
+  absl::StrAppend(&outcome.human, "\n");
+  outcome.json["claims"] = {{"verdict", Word(claims.verdict)},
+                            {"bound", claims.bound},
+                            {"rounded", rounded},
+                            {"reason", claims.reason}};
+  outcome.json["claims"]["three_way"] = {{"verdict", Word(ways.verdict)},     {"dtype", ways.dtype},
+                                         {"source_error", ways.source_error}, {"twin_error", ways.twin_error},
+                                         {"multiple", ways.multiple},         {"reason", ways.reason}};
+}
+
+void SayFault(const TwinProof& proof, Outcome& outcome) {
+  outcome.json["fault"] = nullptr;
+  if (!proof.fault) return;
+  const FaultPlace& fault = *proof.fault;
+  const auto or_none = [](const std::string& word) { return word.empty() ? std::string("-") : word; };
+  absl::StrAppend(&outcome.human, "fault: step ", or_none(fault.step), ", layer ", or_none(fault.layer),
+                  ", role ", or_none(fault.role), ": ", fault.what, "\n");
+  outcome.json["fault"] = {
+      {"step", fault.step}, {"layer", fault.layer}, {"role", fault.role}, {"what", fault.what}};
+}
+
+Outcome Say(const TwinProof& proof, const TwinManifest& manifest) {
+  Outcome outcome;
+  const ProofReport& rows = proof.rows;
+  outcome.human = absl::StrCat(VerdictName(proof.verdict), ": ", Grouped(rows.tensors_forward),
+                               " tensors derived anew from the source, ", Grouped(rows.tensors_inverse),
+                               " source tensors turned back bit for bit, ", HumanBytes(rows.bytes_checked),
+                               " compared; fidelity ",
+                               FidelityText(manifest.provenance.fidelity, manifest.provenance.bound), "\n");
+  outcome.json["verdict"] = Word(proof.verdict);
+  outcome.json["fidelity"] = manifest.provenance.fidelity;
+  outcome.json["bound"] = manifest.provenance.bound;
+  outcome.json["structure"] = {{"verdict", Word(proof.structure)}};
+  outcome.json["bytes"] = {{"verdict", Word(proof.bytes)},
+                           {"compared", rows.bytes_checked},
+                           {"tensors_forward", rows.tensors_forward},
+                           {"tensors_inverse", rows.tensors_inverse}};
+  SayAlgebra(proof.algebra, outcome);
+  SayClaims(proof.claims, outcome);
+  SayFault(proof, outcome);
+  SayRows(rows, outcome);
+  outcome.exit = proof.verdict == Verdict::kProven ? ExitCode::kDone : ExitCode::kFindings;
   return outcome;
 }
 
+absl::Status CheckCaseIsNew(const std::string& path) {
+  struct stat info = {};
+  if (path.empty() || stat(path.c_str(), &info) != 0) return absl::OkStatus();
+  return Error(1608, path, "exists", "name a file that does not");
+}
+
+absl::Status WriteCase(const std::string& path, const TwinProof& proof) {
+  const std::string& text = proof.algebra.smallest_case;
+  if (path.empty() || text.empty()) return absl::OkStatus();
+  std::ofstream out(path);
+  out << text;
+  out.close();
+  return out ? absl::OkStatus() : Error(1607, path, "the smallest case cannot be written there");
+}
+
 absl::StatusOr<Outcome> RunProve(const ProveFlags& flags) {
+  TWIN_RETURN_IF_ERROR(CheckCaseIsNew(flags.smallest_case));
   TWIN_ASSIGN_OR_RETURN(Model source, OpenModel(flags.source, flags.config));
   TWIN_ASSIGN_OR_RETURN(OpenedTwin twin, OpenTwinFolder(flags.twin));
   TWIN_ASSIGN_OR_RETURN(ExportOptions options, OptionsOf(flags.work));
-  TWIN_ASSIGN_OR_RETURN(ProofReport report,
-                        ProveTwin(std::move(source), twin.manifest, twin.stored, flags.adapters, options,
-                                  MakeProgress(flags.progress, "prove")));
-  return Say(report, twin.manifest);
+  const auto progress = MakeProgress(flags.progress, "prove");
+  TWIN_ASSIGN_OR_RETURN(TwinProof proof, ProveTwin({std::move(source), twin.manifest, twin.stored,
+                                                    flags.adapters, options, progress}));
+  TWIN_RETURN_IF_ERROR(WriteCase(flags.smallest_case, proof));
+  return Say(proof, twin.manifest);
 }
 
 }  // namespace
 
 void AddProve(CLI::App& app, Invocation& invocation) {
   static ProveFlags flags;
-  CLI::App* verb = AddVerb(
-      app, invocation, "prove", "whether a twin's bytes are what its manifest says, from the very source",
-      "  twinforge prove ./model ./twin\n  twinforge prove ./model ./twin --format json\n");
+  CLI::App* verb =
+      AddVerb(app, invocation, "prove", "whether a twin is what it claims to be, from the very source",
+              "  twinforge prove ./model ./twin\n  twinforge prove ./model ./twin --format json\n");
   verb->add_option("SOURCE", flags.source, "the checkpoint that the twin was made from")->required();
   verb->add_option("TWIN", flags.twin, "the twin's folder")->required();
   verb->add_option("--config", flags.config,
                    "the source's config.json, where it does not lie beside the tensors");
   verb->add_option("--adapter", flags.adapters,
                    "folder of the adapter that the twin's recipe merged; once per merge_lora step, in order");
+  verb->add_option("--case", flags.smallest_case,
+                   "where the algebra refutes: file to make, with the smallest failing case as text graphs");
   AddWorkFlags(verb, flags.work);
   verb->add_option("--progress", flags.progress, "auto, tty, plain or none")
       ->check(CLI::IsMember({"auto", "tty", "plain", "none"}));

@@ -7,7 +7,7 @@
 //   forward    every tensor of the twin, computed anew from the source, equals what is stored
 //   inverse    every source tensor that only moved, computed from the twin, equals the source, bit for bit
 //
-// That the recipe in the manifest gives this graph is checked where recipes are known: recipes/prove_twin.h.
+// That the recipe in the manifest gives this graph is checked where recipes are known: proof/recipe_again.h.
 //
 // Full size, streamed, in the memory that ExportOptions gives. What is not proven here: that the graph
 // computes the same function as the source's (that is the algebra's proof), and anything about a chip's

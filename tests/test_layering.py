@@ -15,8 +15,10 @@ MAY = {
     "exporters": {"base", "weights", "ir"},
     "cost": {"base", "weights", "ir"},
     "recipes": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost"},
+    "proof": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "recipes"},
     "report": {"base", "cost", "recipes"},
-    "cli": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "report"},
+    "cli": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
+            "report"},
 }
 
 

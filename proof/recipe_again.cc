@@ -1,4 +1,4 @@
-#include "recipes/prove_twin.h"
+#include "proof/recipe_again.h"
 
 #include <algorithm>
 #include <optional>
@@ -11,7 +11,6 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "ir/text.h"
-#include "recipes/run.h"
 
 namespace twinforge {
 namespace {
@@ -69,48 +68,37 @@ void CompareWithTwin(const TwinManifest& manifest, const Twin& twin, std::vector
                absl::StrCat(FidelityName(twin.report.fidelity), " ", BoundText(twin.report.bound))));
 }
 
-// Runs the recorded recipe on `source`, which is given the adapters' tensors where there are any.
-std::vector<ProofRow> CheckRecipeAgain(const TwinManifest& manifest, const std::vector<std::string>& adapters,
-                                       Model& source) {
+}  // namespace
+
+RecipeAgain RunRecipeAgain(const TwinManifest& manifest, const std::vector<std::string>& adapters,
+                           const Model& source) {
   const Provenance& from = manifest.provenance;
-  std::vector<ProofRow> rows;
-  rows.push_back(Compared("source_graph", from.source_graph, Text(source.graph)));
+  RecipeAgain again;
+  again.rows.push_back(Compared("source_graph", from.source_graph, Text(source.graph)));
   absl::StatusOr<LoadedRecipe> recipe = ParseRecipe(from.recipe_text, from.recipe_name);
   if (!recipe.ok()) {
-    rows.push_back(RecipeRow("text", Verdict::kRefuted, WhyNot(recipe.status())));
-    return rows;
+    again.rows.push_back(RecipeRow("text", Verdict::kRefuted, WhyNot(recipe.status())));
+    return again;
   }
   TwinTarget target = TargetIn(manifest);
   const std::vector<std::string> paths = AdapterPaths(*recipe);
   if (paths.size() != adapters.size()) {
-    rows.push_back(RecipeRow("adapters", Verdict::kIncomplete,
-                             absl::StrCat("the recipe merges ", paths.size(), ", and ", adapters.size(),
-                                          " were given with --adapter: it was not run again")));
-    return rows;
+    again.rows.push_back(RecipeRow("adapters", Verdict::kIncomplete,
+                                   absl::StrCat("the recipe merges ", paths.size(), ", and ", adapters.size(),
+                                                " were given with --adapter: it was not run again")));
+    return again;
   }
   for (size_t i = 0; i < paths.size(); ++i) target.adapters[paths[i]] = adapters[i];
   absl::StatusOr<Twin> twin = MakeTwinBy(*std::move(recipe), target, source);
   if (!twin.ok()) {
-    const bool looked = source.has_bytes();
-    rows.push_back(RecipeRow("text", looked ? Verdict::kRefuted : Verdict::kIncomplete,
-                             absl::StrCat("it does not run on the source: ", WhyNot(twin.status()))));
-    return rows;
+    const Verdict verdict = source.has_bytes() ? Verdict::kRefuted : Verdict::kIncomplete;
+    again.rows.push_back(
+        RecipeRow("text", verdict, absl::StrCat("it does not run on the source: ", WhyNot(twin.status()))));
+    return again;
   }
-  CompareWithTwin(manifest, *twin, rows);
-  source.sources = twin->model.sources;
-  source.reader = twin->model.reader;
-  return rows;
-}
-
-}  // namespace
-
-absl::StatusOr<ProofReport> ProveTwin(Model source, const TwinManifest& manifest, const StoredTwin& stored,
-                                      const std::vector<std::string>& adapters, const ExportOptions& options,
-                                      const std::function<void(const Progress&)>& progress) {
-  std::vector<ProofRow> rows = CheckRecipeAgain(manifest, adapters, source);
-  TWIN_ASSIGN_OR_RETURN(ProofReport report, Prove(source, manifest, stored, options, progress));
-  for (ProofRow& row : rows) AddProofRow(std::move(row), report);
-  return report;
+  CompareWithTwin(manifest, *twin, again.rows);
+  again.twin = *std::move(twin);
+  return again;
 }
 
 }  // namespace twinforge

@@ -1,0 +1,159 @@
+// A thousand honest twins, and no false alarm: every family at awkward extents, every transform that keeps
+// the function, several forms of each, and whole recipes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ir/text.h"
+#include "proof/function.h"
+#include "proof/rounding.h"
+#include "proof/values.h"
+#include "tests/importers/small_checkpoints.h"
+#include "tests/proof/traces.h"
+#include "tests/transforms/small_models.h"
+
+namespace twinforge {
+namespace {
+
+// Steps whose twins compute their source's function.
+constexpr const char* kSteps[] = {
+    "orient_weights { in_out: '.*' }",
+    "orient_weights { in_out: 'o|down|lm_head' out_in: 'q|k|v' }",
+    "pad_head_dim { form: NATIVE multiple: 8 }",
+    "pad_head_dim { form: NATIVE multiple: 5 }",
+    "pad_head_dim { form: PORTABLE multiple: 8 }",
+    "pad_head_dim { form: PORTABLE multiple: 40 }",
+    "pad_head_dim { form: PORTABLE multiple: 16 carrier: true }",
+    "pad_hidden { form: NATIVE multiple: 8 }",
+    "pad_hidden { form: PORTABLE multiple: 16 }",
+    "pad_vocab { multiple: 8 mask: SUPPRESS_TOKENS }",
+    "pad_vocab { multiple: 32 mask: REFERENCE }",
+    "pad_ffn { multiple: 8 }",
+    "pad_ffn { multiple: 4 shards: 2 }",
+    "pad_ffn { multiple: 7 shards: 3 }",
+    "pad_heads { multiple: 4 }",
+    "pad_heads { multiple: 3 }",
+    "pad_heads { multiple: 16 }",
+    "replicate_kv_heads { to_multiple: 3 }",
+    "replicate_kv_heads { to_multiple: 6 }",
+    "replicate_kv_heads { to_multiple: 4 }",
+    "fuse_qkv { }",
+    "fuse_qkv { shards: 2 }",
+    "fuse_gate_up { }",
+    "fuse_gate_up { shards: 2 }",
+    "stack_experts { }",
+    "stack_layers { }",
+    "shard_by_role { shards: 2 }",
+    "absorb_mla { }",
+    "group_experts { size: 2 }",
+    "group_experts { size: 3 }",
+    "reorder_rope { style: TO_HALVES }",
+    "reorder_rope { style: TO_INTERLEAVED }",
+    "fold_norm_scale { }",
+    "cast_weights { to: 'bf16' }",
+    "cast_weights { to: 'f16' }",
+    "cast_weights { to: 'f64' }",
+};
+
+// Whole recipes: the library's under several targets.
+struct WholeRecipe {
+  const char* name;
+  int64_t shards, kernel;
+};
+constexpr WholeRecipe kRecipes[] = {{"tpu-exact-portable", 1, 1},  {"tpu-exact-portable", 2, 1},
+                                    {"tpu-exact-portable", 3, 16}, {"tpu-exact-portable", 4, 40},
+                                    {"tpu-exact-native", 1, 1},    {"tpu-exact-native", 2, 16},
+                                    {"tpu-exact-native", 3, 40},   {"tpu-exact-native", 8, 1}};
+
+struct HonestModel {
+  std::string name;
+  Model model;
+};
+
+std::vector<HonestModel> HonestModels() {
+  std::vector<HonestModel> models;
+  for (const SmallConfig& config : SmallConfigs())
+    models.push_back({config.name, SmallFamilyModel(config.name)});
+  const SmallSizes sizes[] = {
+      {},
+      {.layers = 1, .d_model = 9, .heads = 5, .kv_heads = 1, .head_dim = 8, .d_ff = 9, .vocab = 24},
+      {.layers = 1, .heads = 4, .kv_heads = 4, .head_dim = 6, .d_ff = 16, .vocab = 32, .experts = 4}};
+  for (const SmallSizes& size : sizes) {
+    for (SmallModel& small : SmallModels(size)) {
+      HonestModel honest{absl::StrCat(small.name, " ", size.heads, "/", size.kv_heads), {}};
+      honest.model.graph = std::move(small.graph);
+      honest.model.reader = std::make_shared<MadeTensors>(1);
+      models.push_back(std::move(honest));
+    }
+  }
+  return models;
+}
+
+// The number of runs in which the recipe did something.
+int Try(const HonestModel& honest, const LoadedRecipe& recipe, const RecipeOptions& options, uint64_t seed) {
+  const StepTrace trace = TraceWith(recipe, options, honest.model, nullptr);
+  if (Text(trace.graphs.back()) == Text(trace.graphs.front())) return 0;
+  const FunctionProof proof = CompareAlongTrace(trace, trace.graphs.back(), seed);
+  EXPECT_EQ(proof.verdict, Verdict::kProven) << proof.reason;
+  EXPECT_GT(proof.values, 0);
+  return 1;
+}
+
+TEST(Honest, AThousandTwinsWithoutAFalseAlarm) {
+  int runs = 0;
+  uint64_t seed = 1;
+  for (const HonestModel& honest : HonestModels()) {
+    for (const char* step : kSteps) {
+      SCOPED_TRACE(absl::StrCat(honest.name, ", ", step));
+      runs += Try(honest, RecipeOf(absl::StrCat("step { ", step, " }")), {}, seed++);
+    }
+    for (const WholeRecipe& whole : kRecipes) {
+      SCOPED_TRACE(absl::StrCat(honest.name, ", ", whole.name, " over ", whole.shards));
+      const absl::StatusOr<LoadedRecipe> recipe = LoadRecipe(whole.name);
+      ASSERT_TRUE(recipe.ok());
+      RecipeOptions options;
+      options.context.facts.shards = whole.shards;
+      options.context.facts.kernel = whole.kernel;
+      runs += Try(honest, *recipe, options, seed++);
+    }
+  }
+  EXPECT_GE(runs, 1000);
+  RecordProperty("runs", runs);
+}
+
+// In its own dtype a twin loses no more than the stated multiple of what the source loses there.
+TEST(Honest, ThreeWaysWithoutAFalseAlarm) {
+  int runs = 0;
+  for (const HonestModel& honest : HonestModels()) {
+    for (const char* cast : {"cast_weights { to: 'bf16' }", "cast_weights { to: 'f16' }"}) {
+      const LoadedRecipe recipe = RecipeOf(absl::StrCat(
+          "step { pad_head_dim { form: PORTABLE multiple: 16 } } step { pad_ffn { multiple: 8 } } step { ",
+          cast, " }"));
+      SCOPED_TRACE(absl::StrCat(honest.name, ", ", cast));
+      const StepTrace trace = TraceWith(recipe, {}, honest.model, nullptr);
+      const ThreeWay found = CompareThreeWays(trace.graphs.front(), trace.graphs.back(), 11);
+      EXPECT_EQ(found.verdict, Verdict::kProven) << found.reason;
+      EXPECT_GT(found.source_error, 0);
+      ++runs;
+    }
+  }
+  EXPECT_GT(runs, 80);
+}
+
+// What is not tried above is not meant to keep the function.
+TEST(Honest, TriesEveryTransformThatKeepsTheFunction) {
+  const std::set<std::string> kChange = {"keep_n_of_m", "merge_lora"};
+  for (const TransformInfo& info : AllTransforms()) {
+    const bool tried = std::any_of(std::begin(kSteps), std::end(kSteps), [&](absl::string_view step) {
+      return absl::StartsWith(step, absl::StrCat(info.name, " "));
+    });
+    EXPECT_NE(tried, kChange.count(std::string(info.name)) > 0) << info.name;
+  }
+}
+
+}  // namespace
+}  // namespace twinforge
