@@ -41,6 +41,7 @@ class Unrounder {
   WeightPtr Rebuild(const Weight& w, const WeightPtr& self) {
     switch (w.kind()) {
       case WeightKind::kSource:
+      case WeightKind::kStack:
         return IsFloat(w.dtype()) ? Cast(self, DType::kF64) : self;
       case WeightKind::kFill:
         return IsFloat(w.dtype()) ? Fill(w.fill(), DType::kF64, w.shape()) : self;

@@ -48,6 +48,10 @@ void Conclude(ProofReport& report) {
 // Stored tensors that a program reads, as it expects them.
 void CollectSources(const WeightPtr& program, std::map<std::string, WeightPtr>& found) {
   if (program->kind() == WeightKind::kSource) found.emplace(program->source_name(), program);
+  for (int64_t i = 0; program->kind() == WeightKind::kStack && i < program->shape()[0]; ++i) {
+    const WeightPtr member = StackMember(*program, i);
+    found.emplace(member->source_name(), member);
+  }
   for (const WeightPtr& child : program->children()) CollectSources(child, found);
 }
 

@@ -151,6 +151,7 @@ bool Scattered(const WeightPtr& w, int64_t elements) {
   if (elements >= w->element_count() || elements <= 0) return false;
   switch (w->kind()) {
     case WeightKind::kSource:
+    case WeightKind::kStack:
     case WeightKind::kFill:
     case WeightKind::kContract:
     case WeightKind::kStat:

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/status_macros.h"
 #include "ir/layout_parts.h"
+#include "ir/stacks.h"
 #include "weights/build.h"
 
 namespace twinforge {
@@ -89,21 +90,6 @@ WeightPtr TiedProgram(const ParamType& from, const WeightPtr& program, const Par
     perm.push_back(at);
   }
   return Transpose(program, std::move(perm));
-}
-
-// Whether `tensor` differs from `last` only in which expert of one stack it holds: what was worked out for
-// one holds for the other.
-bool IsNextExpert(const LayoutTensor& last, const LayoutTensor& tensor) {
-  if (last.parts.size() != tensor.parts.size() || last.join_axis != tensor.join_axis ||
-      last.arrangement != tensor.arrangement) {
-    return false;
-  }
-  for (size_t i = 0; i < tensor.parts.size(); ++i) {
-    const LayoutPart& a = last.parts[i];
-    const LayoutPart& b = tensor.parts[i];
-    if (!a.expert_index || !b.expert_index || a.role != b.role || a.extents != b.extents) return false;
-  }
-  return true;
 }
 
 std::map<std::string, const ParamType*> Pointers(const std::map<std::string, ParamType>& types) {
@@ -221,8 +207,43 @@ PartPrograms ProgramsOf(const LayoutTensor& tensor, const FactoredTensor& factor
   return programs;
 }
 
-// By place in layout.tensors. The experts of one stack are factored once.
-std::vector<PartPrograms> ProgramsOfTensors(const Layout& layout,
+// A whole stack in the canonical orientation of its parameter, whose first axis is `expert`.
+WeightPtr ProgramOfStack(const StoredStack& stack, const FactoredTensor& factored) {
+  Shape joined = {stack.count};
+  joined.insert(joined.end(), factored.joined.begin(), factored.joined.end());
+  std::vector<int64_t> perm = {0};
+  for (int64_t axis : InversePermutation(factored.parts[0].perm)) perm.push_back(axis + 1);
+  return Transpose(Reshape(stack.program, std::move(joined)), std::move(perm));
+}
+
+// Roles of experts that lie in plain stacks, and which places of layout.tensors those are.
+struct PlainStacks {
+  std::map<std::string, WeightPtr> programs;
+  std::vector<bool> taken;
+};
+
+PlainStacks StacksIn(const Layout& layout, const std::map<std::string, const ParamType*>& types,
+                     const StoredTensors& stored) {
+  const absl::Span<const LayoutTensor> tensors = layout.tensors;
+  PlainStacks stacks = {{}, std::vector<bool>(tensors.size())};
+  for (size_t at = 0; at < tensors.size(); ++at) {
+    if (tensors[at].parts.size() != 1 || tensors[at].parts[0].expert_index != 0) continue;
+    const std::string& role = tensors[at].parts[0].role;
+    const auto type = types.find(role);
+    if (type == types.end() || type->second->Find("expert") != 0) continue;
+    const StoredStack stack = StackAt(tensors.subspan(at), type->second->Get("expert").size, stored);
+    if (stack.program == nullptr) continue;
+    const absl::StatusOr<FactoredTensor> factored = FactorTensor(tensors[at], types);
+    if (!factored.ok()) continue;
+    stacks.programs[role] = ProgramOfStack(stack, *factored);
+    std::fill_n(stacks.taken.begin() + static_cast<int64_t>(at), stack.count, true);
+    at += stack.count - 1;
+  }
+  return stacks;
+}
+
+// By place in layout.tensors, those of plain stacks left out. The experts of one stack are factored once.
+std::vector<PartPrograms> ProgramsOfTensors(const Layout& layout, const std::vector<bool>& taken,
                                             const std::map<std::string, const ParamType*>& types,
                                             const StoredTensors& stored) {
   const auto count = static_cast<int64_t>(layout.tensors.size());
@@ -231,6 +252,7 @@ std::vector<PartPrograms> ProgramsOfTensors(const Layout& layout,
     const LayoutTensor* last = nullptr;
     absl::StatusOr<FactoredTensor> factored = absl::NotFoundError("none yet");
     for (int64_t at = begin; at < end; ++at) {
+      if (taken[at]) continue;
       const LayoutTensor& tensor = layout.tensors[at];
       const auto source = stored.find(tensor.name);
       if (source == stored.end()) continue;
@@ -248,11 +270,12 @@ std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
                                                    const std::map<std::string, ParamType>& types,
                                                    const StoredTensors& stored) {
   const std::map<std::string, const ParamType*> pointers = Pointers(types);
-  std::map<std::string, WeightPtr> programs;
+  PlainStacks stacks = StacksIn(layout, pointers, stored);
+  std::map<std::string, WeightPtr> programs = std::move(stacks.programs);
   std::map<std::string, std::vector<WeightPtr>> experts;  // role -> by expert
   const std::string* last = nullptr;
   std::vector<WeightPtr>* slices_of_last = nullptr;
-  for (PartPrograms& parts : ProgramsOfTensors(layout, pointers, stored)) {
+  for (PartPrograms& parts : ProgramsOfTensors(layout, stacks.taken, pointers, stored)) {
     for (auto& [program, part] : parts) {
       if (!part->expert_index) {
         programs[part->role] = std::move(program);
@@ -362,37 +385,47 @@ absl::Status CheckTied(const Graph& graph, const Tie& tie) {
   return CannotLay(graph, tie.role, absl::StrCat("it is tied to ", tie.to, ", which lies the other way"));
 }
 
-// One expert of a stack: of a stack that is plainly one, its child, without a search among hundreds.
-WeightPtr Expert(const WeightPtr& stack, int64_t axis, int64_t expert) {
-  const auto children = static_cast<int64_t>(stack->children().size());
-  if (stack->kind() != WeightKind::kConcat || stack->axis() != axis || children != stack->shape()[axis]) {
-    return Index(stack, axis, expert);
-  }
-  return Index(stack->child(static_cast<int>(expert)), axis, 0);
-}
-
-WeightPtr FileProgram(const Graph& graph, const LayoutTensor& tensor, const FactoredTensor& factored) {
-  std::vector<WeightPtr> parts;
-  for (size_t i = 0; i < tensor.parts.size(); ++i) {
-    const FactoredPart& part = factored.parts[i];
-    WeightPtr program = graph.FindParam(tensor.parts[i].role)->program;
-    if (part.expert_axis >= 0) program = Expert(program, part.expert_axis, *tensor.parts[i].expert_index);
-    parts.push_back(Transpose(program, part.perm));
-  }
-  return Reshape(Join(std::move(parts), tensor.join_axis, tensor.arrangement), factored.stored);
-}
-
-// A tensor that will be written, and how its parts lie: the experts of one stack lie alike.
-struct PlacedTensor {
-  const LayoutTensor* tensor;
-  std::shared_ptr<const FactoredTensor> factored;
+// How a tensor's parts lie: factored, and each part's whole program with its axes in the order of the file,
+// the experts first. The experts of one stack share it.
+struct Laid {
+  FactoredTensor factored;
+  std::vector<WeightPtr> programs;
 };
 
-std::vector<NamedProgram> FilePrograms(const Graph& graph, const std::vector<PlacedTensor>& placed) {
+std::shared_ptr<const Laid> Lay(const Graph& graph, const LayoutTensor& tensor, FactoredTensor factored) {
+  Laid laid;
+  for (size_t i = 0; i < tensor.parts.size(); ++i) {
+    const FactoredPart& part = factored.parts[i];
+    std::vector<int64_t> perm;
+    if (part.expert_axis >= 0) perm.push_back(part.expert_axis);
+    for (int64_t axis : part.perm) {
+      perm.push_back(part.expert_axis >= 0 && axis >= part.expert_axis ? axis + 1 : axis);
+    }
+    laid.programs.push_back(Transpose(graph.FindParam(tensor.parts[i].role)->program, std::move(perm)));
+  }
+  laid.factored = std::move(factored);
+  return std::make_shared<const Laid>(std::move(laid));
+}
+
+struct PlacedTensor {
+  const LayoutTensor* tensor;
+  std::shared_ptr<const Laid> laid;
+};
+
+WeightPtr FileProgram(const LayoutTensor& tensor, const Laid& laid) {
+  std::vector<WeightPtr> parts;
+  for (size_t i = 0; i < tensor.parts.size(); ++i) {
+    const bool one = laid.factored.parts[i].expert_axis >= 0;
+    parts.push_back(one ? ExpertOf(laid.programs[i], 0, *tensor.parts[i].expert_index) : laid.programs[i]);
+  }
+  return Reshape(Join(std::move(parts), tensor.join_axis, tensor.arrangement), laid.factored.stored);
+}
+
+std::vector<NamedProgram> FilePrograms(const std::vector<PlacedTensor>& placed) {
   std::vector<NamedProgram> files(placed.size());
   ParallelFor(static_cast<int64_t>(placed.size()), kTensorsPerThread, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      files[i] = {placed[i].tensor->name, FileProgram(graph, *placed[i].tensor, *placed[i].factored)};
+      files[i] = {placed[i].tensor->name, FileProgram(*placed[i].tensor, *placed[i].laid)};
     }
   });
   return files;
@@ -431,7 +464,7 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
   const LayoutTensor* last = nullptr;
   for (const LayoutTensor& tensor : layout.tensors) {
     if (last != nullptr && IsNextExpert(*last, tensor)) {
-      files.push_back({&tensor, files.back().factored});
+      files.push_back({&tensor, files.back().laid});
       continue;
     }
     last = nullptr;
@@ -449,13 +482,13 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
       }
     }
     TWIN_ASSIGN_OR_RETURN(FactoredTensor factored, FactorTensor(tensor, types));
-    files.push_back({&tensor, std::make_shared<const FactoredTensor>(std::move(factored))});
+    files.push_back({&tensor, Lay(graph, tensor, std::move(factored))});
     last = &tensor;
   }
   for (const auto& [role, param] : graph.params()) {
     if (!placed.contains(role)) return CannotLay(graph, role, "the layout has no place for it");
   }
-  return FilePrograms(graph, files);
+  return FilePrograms(files);
 }
 
 }  // namespace twinforge

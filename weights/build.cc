@@ -30,6 +30,15 @@ Mistake WhyNotShape(absl::Span<const int64_t> shape) {
   return CheckedElementCount(shape).has_value() ? nullptr : "the shape is negative or too large";
 }
 
+Mistake WhyNotStack(int64_t first, int64_t count, absl::Span<const int64_t> member) {
+  constexpr int64_t kMostMembers = 65536;  // far more experts than any layer has
+  if (first < 0 || count < 1) return "a stack needs members, numbered from 0 or more";
+  if (count > kMostMembers || first > (int64_t{1} << 40)) return "a stack has at most 65536 members";
+  Shape shape = {count};
+  shape.insert(shape.end(), member.begin(), member.end());
+  return WhyNotShape(shape);
+}
+
 Mistake WhyNotTake(const WeightPtr& x, int64_t axis, const IndexMap& map) {
   if (!HasAxis(x, axis)) return "take along an axis that the operand does not have";
   if (map.max_index() >= x->shape()[axis]) return "take reads past the end of its axis";
@@ -121,6 +130,12 @@ Mistake WhyNotGroup(GroupFn fn, const WeightPtr& x, int64_t axis, int64_t size, 
 WeightPtr Source(absl::string_view tensor, DType dtype, Shape shape) {
   Check(WhyNotShape(shape));
   return WeightPool::Source(tensor, dtype, std::move(shape));
+}
+
+WeightPtr StackedSources(absl::string_view prefix, int64_t first, int64_t count, absl::string_view suffix,
+                         DType dtype, absl::Span<const int64_t> member) {
+  Check(WhyNotStack(first, count, member));
+  return WeightPool::Stack(prefix, first, count, suffix, dtype, member);
 }
 
 WeightPtr Fill(double value, DType dtype, Shape shape) {

@@ -18,6 +18,9 @@
 namespace twinforge {
 
 WeightPtr Source(absl::string_view tensor, DType dtype, Shape shape);
+// Tensors <prefix><first><suffix>, <prefix><first + 1><suffix>, ... of one shape, along a new first axis.
+WeightPtr StackedSources(absl::string_view prefix, int64_t first, int64_t count, absl::string_view suffix,
+                         DType dtype, absl::Span<const int64_t> member);
 WeightPtr Fill(double value, DType dtype, Shape shape);
 WeightPtr Take(WeightPtr x, int64_t axis, IndexMap map, double fill = 0);
 WeightPtr Transpose(WeightPtr x, std::vector<int64_t> perm);

@@ -154,6 +154,8 @@ class Walker {
         if (it != entries_.end()) it->second.pieces.push_back(std::move(path));
         return;
       }
+      case WeightKind::kStack:
+        return WalkStack(*w, path);
       case WeightKind::kFill:
         return;
       case WeightKind::kTake:
@@ -184,6 +186,19 @@ class Walker {
       const auto it = entries_.find(name);
       if (it == entries_.end() || !it->second.consumed.empty()) continue;
       it->second.consumed = absl::StrCat("it reaches \"", twin_, "\" only through ", how);
+    }
+  }
+
+  void WalkStack(const Weight& w, const Path& path) {
+    const IndexMap& known = path.known[0];
+    for (int64_t i = 0, at = 0; i < w.shape()[0]; ++i) {
+      if (!IsWhole(known) && (at == known.size() || known.At(at) != i)) continue;
+      const auto it = entries_.find(StackMemberName(w, i));
+      const int64_t position = at++;
+      if (it == entries_.end()) continue;
+      Path part = {nullptr, {path.known.begin() + 1, path.known.end()}, path.fate};
+      if (path.back != nullptr) part.back = Index(path.back, 0, position);
+      it->second.pieces.push_back(std::move(part));
     }
   }
 

@@ -20,6 +20,8 @@ namespace twinforge {
 class WeightPool {
  public:
   static WeightPtr Source(absl::string_view tensor, DType dtype, Shape shape);
+  static WeightPtr Stack(absl::string_view prefix, int64_t first, int64_t count, absl::string_view suffix,
+                         DType dtype, absl::Span<const int64_t> member);
   static WeightPtr Fill(double value, DType dtype, Shape shape);
   static WeightPtr Take(WeightPtr x, int64_t axis, IndexMap map, double fill);
   static WeightPtr Transpose(WeightPtr x, std::vector<int64_t> perm);
@@ -42,6 +44,7 @@ class WeightPool {
 // Texts of fixed mistakes; null where there is none.
 using Mistake = const char*;
 Mistake WhyNotShape(absl::Span<const int64_t> shape);
+Mistake WhyNotStack(int64_t first, int64_t count, absl::Span<const int64_t> member);
 Mistake WhyNotTake(const WeightPtr& x, int64_t axis, const IndexMap& map);
 Mistake WhyNotTranspose(const WeightPtr& x, absl::Span<const int64_t> perm);
 Mistake WhyNotReshape(const WeightPtr& x, absl::Span<const int64_t> shape);

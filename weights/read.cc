@@ -80,6 +80,7 @@ Ints RowBlock(absl::Span<const int64_t> size, int64_t limit) {
 bool StreamsByRows(const Weight& w) {
   switch (w.kind()) {
     case WeightKind::kSource:
+    case WeightKind::kStack:
     case WeightKind::kFill:
       return true;
     case WeightKind::kTranspose:
@@ -102,6 +103,7 @@ bool StreamsByRows(const Weight& w) {
 bool SameRoomEverywhere(const Weight& w) {
   switch (w.kind()) {
     case WeightKind::kSource:
+    case WeightKind::kStack:
     case WeightKind::kFill:
       return true;
     case WeightKind::kTake:     // a box may meet other runs,
@@ -127,6 +129,8 @@ absl::Status Walk::Visit(const Weight& w, const Region& region, const Target& to
   switch (w.kind()) {
     case WeightKind::kSource:
       return VisitSource(w, region, to);
+    case WeightKind::kStack:
+      return VisitStack(w, region, to);
     case WeightKind::kFill:
       return VisitFill(w, region, to);
     case WeightKind::kTake:

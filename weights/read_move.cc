@@ -282,6 +282,19 @@ void Walk::Fill(DType dtype, double value, absl::Span<const int64_t> size, const
   FillStrided(size, Element(dtype, value).bytes, At(to, ElementBytes(dtype)), to.stride, ElementBytes(dtype));
 }
 
+// Member by member; measuring looks at one, since all are alike.
+absl::Status Walk::VisitStack(const Weight& w, const Region& region, const Target& to) {
+  const Region inner = {Ints(region.start.begin() + 1, region.start.end()),
+                        Ints(region.size.begin() + 1, region.size.end())};
+  Target there = {to.base, to.offset, Ints(to.stride.begin() + 1, to.stride.end())};
+  for (int64_t i = 0; i < (measuring() ? 1 : region.size[0]); ++i) {
+    const WeightPtr member = StackMember(w, region.start[0] + i);
+    TWIN_RETURN_IF_ERROR(Visit(*member, inner, there));
+    there.offset += to.stride[0];
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Walk::VisitFill(const Weight& w, const Region& region, const Target& to) {
   Fill(w.dtype(), w.fill(), region.size, to);
   return absl::OkStatus();

@@ -95,6 +95,7 @@ class Walk {
 
   // Moving verbs (read_move.cc).
   absl::Status VisitSource(const Weight& w, const Region& region, const Target& to);
+  absl::Status VisitStack(const Weight& w, const Region& region, const Target& to);
   absl::Status VisitSourceStaged(const Weight& w, int64_t first, const StridedAxes& axes, const Target& to);
   absl::Status VisitFill(const Weight& w, const Region& region, const Target& to);
   absl::Status VisitTake(const Weight& w, const Region& region, const Target& to);

@@ -103,6 +103,8 @@ class Rebuilder {
     switch (w->kind()) {
       case WeightKind::kSource:
         return Bound(w);
+      case WeightKind::kStack:
+        return BoundStack(w);
       case WeightKind::kFill:
         return SimpleFill(w->fill(), w->dtype(), w->shape());
       case WeightKind::kTake:
@@ -136,6 +138,22 @@ class Rebuilder {
     TWIN_CHECK(found->second->dtype() == source->dtype() && found->second->shape() == source->shape(),
                absl::StrCat("a binding changes the type of ", source->source_name()));
     return found->second;
+  }
+
+  // A stack of which no member is bound stays one.
+  WeightPtr BoundStack(const WeightPtr& stack) const {
+    if (bindings_ == nullptr) return stack;
+    bool any = false;
+    std::vector<WeightPtr> members;
+    for (int64_t i = 0; i < stack->shape()[0]; ++i) {
+      const WeightPtr member = StackMember(*stack, i);
+      WeightPtr bound = Bound(member);
+      any = any || bound != member;
+      Shape shape = stack->shape();
+      shape[0] = 1;
+      members.push_back(SimpleReshape(bound, std::move(shape)));
+    }
+    return any ? SimpleConcat(0, std::move(members)) : stack;
   }
 
   const Bindings* bindings_;

@@ -127,6 +127,7 @@ WeightPtr Join(const WeightPtr& a, const WeightPtr& b, int64_t axis, int64_t cop
     case WeightKind::kConcat:
       return JoinConcats(a, b, axis, copies);
     case WeightKind::kSource:
+    case WeightKind::kStack:
     case WeightKind::kFill:
     case WeightKind::kContract:
     case WeightKind::kStat:

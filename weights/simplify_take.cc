@@ -273,6 +273,7 @@ WeightPtr TakeBelow(const WeightPtr& x, int64_t axis, const IndexMap& map, doubl
     case WeightKind::kMap:
       return TakeOfMap(x, axis, map, fill);
     case WeightKind::kSource:
+    case WeightKind::kStack:
     case WeightKind::kContract:
     case WeightKind::kStat:
     case WeightKind::kGroup:

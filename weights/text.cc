@@ -75,6 +75,10 @@ std::string JsonText(absl::string_view text) {
   return quoted + "\"";
 }
 
+// Dtype and shape of one member of a stack.
+std::string MemberText(const Weight& w) {
+  return absl::StrCat(Name(w.dtype()), ShapeText(absl::MakeConstSpan(w.shape()).subspan(1)));
+}
 std::string TypeText(const Weight& w) { return absl::StrCat(Name(w.dtype()), ShapeText(w.shape())); }
 
 std::string GroupText(const Weight& w, const std::string& x) {
@@ -286,6 +290,7 @@ class Parser {
 
   absl::StatusOr<WeightPtr> Verb(absl::string_view verb, int depth, size_t begin) {
     if (verb == "source") return SourceVerb();
+    if (verb == "stack") return StackVerb();
     if (verb == "fill") return FillVerb();
     if (verb == "concat") return ConcatVerb(depth);
     if (verb == "stat") return StatVerb(depth);
@@ -340,6 +345,24 @@ class Parser {
     TWIN_ASSIGN_OR_RETURN(Shape shape, List());
     TWIN_RETURN_IF_ERROR(Judge(WhyNotShape(shape)));
     return WeightPool::Source(name, dtype, std::move(shape));
+  }
+
+  absl::StatusOr<WeightPtr> StackVerb() {
+    TWIN_ASSIGN_OR_RETURN(const std::string prefix, String());
+    TWIN_RETURN_IF_ERROR(Expect(','));
+    TWIN_ASSIGN_OR_RETURN(const int64_t first, Integer());
+    TWIN_RETURN_IF_ERROR(Expect(':'));
+    TWIN_ASSIGN_OR_RETURN(const int64_t end, Integer());
+    TWIN_RETURN_IF_ERROR(Expect(','));
+    TWIN_ASSIGN_OR_RETURN(const std::string suffix, String());
+    TWIN_RETURN_IF_ERROR(Expect(':'));
+    TWIN_ASSIGN_OR_RETURN(const DType dtype, Type());
+    TWIN_ASSIGN_OR_RETURN(const Shape member, List());
+    if (first < 0 || end <= first) return Wrong("a stack needs members, numbered from 0 or more");
+    TWIN_RETURN_IF_ERROR(Judge(WhyNotStack(first, end - first, member)));
+    run_budget_ -= end - first;
+    if (run_budget_ < 0) return Wrong("the stacks of this program have too many members");
+    return WeightPool::Stack(prefix, first, end - first, suffix, dtype, member);
   }
 
   absl::StatusOr<WeightPtr> FillVerb() {
@@ -420,6 +443,13 @@ std::string Text(const WeightPtr& w) {
   switch (w->kind()) {
     case WeightKind::kSource:
       return absl::StrCat("source(", JsonText(w->source_name()), ": ", TypeText(*w), ")");
+    case WeightKind::kStack: {
+      const absl::string_view name = w->stack_name();
+      const auto at = static_cast<size_t>(w->stack_at());
+      return absl::StrCat("stack(", JsonText(name.substr(0, at)), ", ", w->stack_first(), ":",
+                          w->stack_first() + w->shape()[0], ", ", JsonText(name.substr(at)), ": ",
+                          MemberText(*w), ")");
+    }
     case WeightKind::kFill:
       return absl::StrCat("fill(", NumberText(w->fill(), w->dtype()), ": ", TypeText(*w), ")");
     case WeightKind::kTake: {

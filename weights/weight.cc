@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "weights/pool.h"
 #include "xxhash.h"
@@ -170,6 +171,20 @@ WeightPtr WeightPool::Source(absl::string_view tensor, DType dtype, Shape shape)
   return Intern(std::move(w));
 }
 
+WeightPtr WeightPool::Stack(absl::string_view prefix, int64_t first, int64_t count, absl::string_view suffix,
+                            DType dtype, absl::Span<const int64_t> member) {
+  Weight w;
+  w.kind_ = WeightKind::kStack;
+  w.dtype_ = dtype;
+  w.name_ = absl::StrCat(prefix, suffix);
+  w.keep_ = static_cast<int64_t>(prefix.size());
+  w.axis_ = first;
+  w.shape_.reserve(member.size() + 1);
+  w.shape_.push_back(count);
+  w.shape_.insert(w.shape_.end(), member.begin(), member.end());
+  return Intern(std::move(w));
+}
+
 WeightPtr WeightPool::Fill(double value, DType dtype, Shape shape) {
   Weight w;
   w.kind_ = WeightKind::kFill;
@@ -321,12 +336,24 @@ void Visit(const WeightPtr& w, std::set<const Weight*>& seen) {
 
 }  // namespace
 
+std::string StackMemberName(const Weight& stack, int64_t i) {
+  const absl::string_view name = stack.stack_name();
+  const auto at = static_cast<size_t>(stack.stack_at());
+  return absl::StrCat(name.substr(0, at), stack.stack_first() + i, name.substr(at));
+}
+
+WeightPtr StackMember(const Weight& stack, int64_t i) {
+  return WeightPool::Source(StackMemberName(stack, i), stack.dtype(),
+                            Shape(stack.shape().begin() + 1, stack.shape().end()));
+}
+
 bool OnlyMoves(const WeightPtr& w) {
   std::set<const Weight*> seen;
   Visit(w, seen);
   return std::all_of(seen.begin(), seen.end(), [](const Weight* node) {
     switch (node->kind()) {
       case WeightKind::kSource:
+      case WeightKind::kStack:
       case WeightKind::kFill:
       case WeightKind::kTake:
       case WeightKind::kTranspose:
@@ -346,14 +373,16 @@ bool OnlyMoves(const WeightPtr& w) {
 
 std::vector<std::string> SourcesOf(const WeightPtr& w) {
   if (const Weight* end = EndOfChain(w.get()); end != nullptr) {
-    if (end->kind() != WeightKind::kSource) return {};
-    return {end->source_name()};
+    if (end->kind() == WeightKind::kSource) return {end->source_name()};
+    if (end->kind() == WeightKind::kFill) return {};
   }
   std::set<const Weight*> seen;
   Visit(w, seen);
   std::vector<std::string> names;
   for (const Weight* node : seen) {
     if (node->kind() == WeightKind::kSource) names.push_back(node->source_name());
+    if (node->kind() != WeightKind::kStack) continue;
+    for (int64_t i = 0; i < node->shape()[0]; ++i) names.push_back(StackMemberName(*node, i));
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());

@@ -4,12 +4,14 @@
 //
 // It is immutable, small (no element is held except a constant), and hash-consed: two
 // equal programs are one object, so equality is pointer equality and tied embeddings
-// are simply two parameters with one program. Eleven kinds, closed on purpose; every
+// are simply two parameters with one program. Twelve kinds, closed on purpose; every
 // operation over them (shape, read, scratch size, simplify, invert, print, parse, hash)
 // is one exhaustive switch without `default`, which the compiler checks.
 //
 //   kind       result                        children
 //   kSource    a stored tensor               -
+//   kStack     stored tensors, numbered      -     experts.0.w, experts.1.w, ...: [count, ...], read
+//                                                  as one, so that a layer of 256 is one object
 //   kFill      a constant everywhere         -
 //   kTake      axis re-indexed by a map      1     fill places hold `fill`
 //   kTranspose axes permuted                 1     result axis i is operand axis perm[i]
@@ -56,6 +58,7 @@ enum class WeightKind : uint8_t {
   kContract,
   kStat,
   kGroup,
+  kStack,
 };
 
 enum class MapFn : uint8_t { kAdd, kSub, kMul, kDiv };
@@ -79,6 +82,9 @@ class Weight {
 
   // Fields of single kinds; each names who may ask.
   const std::string& source_name() const { return name_; }           // kSource: tensor name
+  const std::string& stack_name() const { return name_; }            // kStack: names without the number
+  int64_t stack_at() const { return keep_; }                         // kStack: where the number stands in it
+  int64_t stack_first() const { return axis_; }                      // kStack: number of the first member
   double fill() const { return fill_; }                              // kFill, kTake
   int64_t axis() const { return axis_; }                             // kTake, kConcat, kGroup
   const IndexMap& map() const { return map_; }                       // kTake
@@ -120,9 +126,13 @@ class Weight {
   std::vector<WeightPtr> children_;
 };
 
-// Whether `w` only moves stored elements and constants: Source, Fill, Take, Transpose,
+// Whether `w` only moves stored elements and constants: Source, Stack, Fill, Take, Transpose,
 // Reshape, Concat all the way down.
 bool OnlyMoves(const WeightPtr& w);
+
+// The name of a kStack's member `i` of shape()[0], counted from 0; the member itself, a kSource.
+std::string StackMemberName(const Weight& stack, int64_t i);
+WeightPtr StackMember(const Weight& stack, int64_t i);
 
 // The names of all stored tensors that `w` reads, each once, in ascending order.
 std::vector<std::string> SourcesOf(const WeightPtr& w);

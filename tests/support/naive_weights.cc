@@ -304,6 +304,17 @@ NaiveTensor NaiveValue(const WeightPtr& w, const NaiveTensors& sources) {
       TWIN_CHECK(stored.shape == w->shape() && stored.dtype == w->dtype(), "a source of another type");
       return stored;
     }
+    case WeightKind::kStack: {
+      Shape shape = w->shape();
+      shape[0] = 1;
+      std::vector<NaiveTensor> members;
+      for (int64_t i = 0; i < w->shape()[0]; ++i) {
+        const NaiveTensor& stored = sources.at(StackMemberName(*w, i));
+        TWIN_CHECK(stored.dtype == w->dtype(), "a stack of another type");
+        members.push_back(NaiveReshape(stored, shape));
+      }
+      return NaiveConcat(0, members);
+    }
     case WeightKind::kFill:
       return NaiveFill(w->fill(), w->dtype(), w->shape());
     case WeightKind::kTake:

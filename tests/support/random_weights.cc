@@ -83,9 +83,23 @@ class Maker {
         if (tensor.dtype == dtype && tensor.shape == shape) return {Source(name, dtype, shape), tensor};
       }
     }
+    if (!shape.empty() && shape[0] > 0 && Pick(random_, 0, 5) == 0) return StackLeaf(dtype, shape);
     const std::string name = absl::StrCat("s", sources_.size());
     NaiveTensor& tensor = sources_[name] = RandomTensor(random_, options_, dtype, shape);
     return {Source(name, dtype, shape), tensor};
+  }
+
+  // Members are numbered from anywhere, in names that hold other numbers too.
+  RandomProgram StackLeaf(DType dtype, const Shape& shape) {
+    const std::string prefix = absl::StrCat("layers.", sources_.size(), ".experts.");
+    const int64_t first = Pick(random_, 0, 12);
+    const Shape member(shape.begin() + 1, shape.end());
+    for (int64_t i = 0; i < shape[0]; ++i) {
+      const std::string name = absl::StrCat(prefix, first + i, ".w");
+      sources_[name] = RandomTensor(random_, options_, dtype, member);
+    }
+    const WeightPtr stack = StackedSources(prefix, first, shape[0], ".w", dtype, member);
+    return {stack, NaiveValue(stack, sources_)};
   }
 
   RandomProgram Grow(const RandomProgram& x, int kind) {

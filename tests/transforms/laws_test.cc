@@ -95,6 +95,9 @@ std::unique_ptr<Transform> Make(const char* text, const Graph& graph) {
 // Every stored tensor that a graph reads, as Source nodes.
 void Collect(const WeightPtr& w, std::map<std::string, WeightPtr>& sources) {
   if (w->kind() == WeightKind::kSource) sources.emplace(w->source_name(), w);
+  for (int64_t i = 0; w->kind() == WeightKind::kStack && i < w->shape()[0]; ++i) {
+    Collect(StackMember(*w, i), sources);
+  }
   for (const WeightPtr& child : w->children()) Collect(child, sources);
 }
 std::map<std::string, WeightPtr> SourcesOf(const Graph& graph) {

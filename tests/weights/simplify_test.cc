@@ -43,6 +43,9 @@ WeightPtr Parsed(absl::string_view text) {
 // Stored tensors with bits that no rule may tell apart: NaNs, infinities, zeros of both signs.
 void AddSources(const WeightPtr& w, NaiveTensors& sources) {
   for (const WeightPtr& child : w->children()) AddSources(child, sources);
+  for (int64_t i = 0; w->kind() == WeightKind::kStack && i < w->shape()[0]; ++i) {
+    AddSources(StackMember(*w, i), sources);
+  }
   if (w->kind() != WeightKind::kSource) return;
   NaiveTensor tensor(w->dtype(), w->shape());
   uint64_t state = w->hash();

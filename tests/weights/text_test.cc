@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "weights/build.h"
 #include "weights/pool.h"
@@ -91,6 +92,13 @@ TEST(Text, RefusesWhatIsNoProgram) {
            {"source(\"x\": f32[1]", "expected ')'"},
            {"fill(a: f32[1])", "expected a number"},
            {"fill(0x10: f32[1])", "expected a number"},
+           {"stack(\"e.\", 0:0, \".w\": f32[4])", "needs members"},
+           {"stack(\"e.\", -1:2, \".w\": f32[4])", "needs members"},
+           {"stack(\"e.\", 3:2, \".w\": f32[4])", "needs members"},
+           {"stack(\"e.\", 0:65537, \".w\": f32[4])", "at most 65536"},
+           {"stack(\"e.\", 0:2, \".w\": f32[-4])", "negative or too large"},
+           {"stack(\"e.\", 0 2, \".w\": f32[4])", "whole number"},
+           {"stack(\"e.\", 0:2: f32[4])", "expected ','"},
            {"take(source(\"x\": f32[4]), 0, [0:5])", "past the end"},
            {"take(source(\"x\": f32[4]), 1, [0:4])", "does not have"},
            {"take(source(\"x\": f32[4]), -1, [0:4])", "does not have"},
@@ -190,6 +198,30 @@ TEST(Pool, ThreadsGetOneObjectAndLetItGo) {
   for (int t = 1; t < kThreads; ++t) EXPECT_EQ(kept[t], kept[0]);
   kept.clear();
   EXPECT_EQ(WeightPool::LiveCount(), before);
+}
+
+// Members keep their own numbers; a stack is a leaf that stands for all of them.
+TEST(Pool, StacksAreTheirMembersJoined) {
+  const WeightPtr stack = StackedSources("e.", 9, 3, ".w", DType::kBF16, {2, 4});
+  EXPECT_EQ(stack->shape(), (Shape{3, 2, 4}));
+  EXPECT_EQ(Text(stack), "stack(\"e.\", 9:12, \".w\": bf16[2, 4])");
+  EXPECT_EQ(ParseWeight(Text(stack)).value(), stack);
+  EXPECT_EQ(StackMember(*stack, 2), Source("e.11.w", DType::kBF16, {2, 4}));
+  EXPECT_EQ(SourcesOf(stack), (std::vector<std::string>{"e.10.w", "e.11.w", "e.9.w"}));
+  EXPECT_TRUE(OnlyMoves(stack));
+  EXPECT_NE(stack, StackedSources("e", 9, 3, "..w", DType::kBF16, {2, 4}));
+  const WeightPtr bound = Source("other", DType::kBF16, {2, 4});
+  EXPECT_EQ(Substitute(stack, {{"x", bound}}), stack);
+  EXPECT_EQ(
+      Text(Substitute(stack, {{"e.10.w", bound}})),
+      "concat(0, reshape(source(\"e.9.w\": bf16[2, 4]), [1, 2, 4]), reshape(source(\"other\": bf16[2, 4]), "
+      "[1, 2, 4]), reshape(source(\"e.11.w\": bf16[2, 4]), [1, 2, 4]))");
+}
+
+TEST(Pool, AStackOfManyTextsIsBounded) {
+  std::string hostile = "concat(0";
+  for (int i = 0; i < 100; ++i) hostile += absl::StrCat(", stack(\"e", i, ".\", 0:65536, \"\": u8[1])");
+  EXPECT_THAT(ParseWeight(hostile + ")").status().message(), testing::HasSubstr("too many members"));
 }
 
 TEST(Pool, AskingAboutPrograms) {
