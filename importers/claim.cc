@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
+#include "base/parallel.h"
 #include "base/status_macros.h"
 #include "re2/re2.h"
 #include "weights/build.h"
@@ -148,6 +149,20 @@ class Claimer {
                  absl::StrCat("set ", tie.key, " to false if both are meant"));
   }
 
+  // Names, files and nodes of all stored tensors.
+  void MakeSources() {
+    constexpr int64_t kWorthAThread = 1024;
+    const std::vector<StoredTensor>& tensors = checkpoint_.tensors();
+    claim_.sources.resize(tensors.size());
+    ParallelFor(static_cast<int64_t>(tensors.size()), kWorthAThread, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        claim_.sources[i].name = tensors[i].name;
+        claim_.sources[i].file = Place(checkpoint_, tensors[i]);
+        claim_.sources[i].source = Source(tensors[i].name, tensors[i].dtype, tensors[i].shape);
+      }
+    });
+  }
+
   absl::Status ListSources() {
     std::vector<std::pair<std::unique_ptr<RE2>, absl::string_view>> ignored;
     for (const IgnoredTensor& rule : layout_.ignored) {
@@ -161,15 +176,13 @@ class Claimer {
     }
     const StoredTensor* unknown = nullptr;
     int64_t unknowns = 0;
-    claim_.sources.reserve(checkpoint_.tensors().size());
-    for (size_t i = 0; i < checkpoint_.tensors().size(); ++i) {
+    MakeSources();
+    claim_.stored.reserve(claim_.sources.size());
+    for (size_t i = 0; i < claim_.sources.size(); ++i) {
       const StoredTensor& tensor = checkpoint_.tensors()[i];
-      SourceTensor& source = claim_.sources.emplace_back();
-      source.name = tensor.name;
-      source.file = Place(checkpoint_, tensor);
-      source.source = Source(tensor.name, tensor.dtype, tensor.shape);
+      SourceTensor& source = claim_.sources[i];
       if (claimed_[i]) {
-        claim_.stored.emplace_hint(claim_.stored.end(), tensor.name, source.source);
+        claim_.stored.emplace(tensor.name, source.source);
         continue;
       }
       if (const auto copy = copy_of.find(tensor.name); copy != copy_of.end()) source.ignored = copy->second;

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -99,6 +100,14 @@ struct Pending {
   std::string twin;
 };
 
+// What a walk finds out about a source, put off so that many may walk at once.
+struct Finding {
+  Entry* entry;
+  enum { kConsumer, kPiece, kConsumed } kind;
+  Path piece;        // kPiece
+  std::string text;  // kConsumer: the twin; kConsumed: the verb that used it up, in words
+};
+
 class Walker {
  public:
   Walker(absl::flat_hash_map<std::string, Entry>& entries, bool inverses)
@@ -107,11 +116,35 @@ class Walker {
   void WalkTwin(const NamedProgram& twin) {
     twin_ = twin.name;
     for (const std::string& name : SourcesOf(twin.program)) {
-      if (const auto it = entries_.find(name); it != entries_.end()) it->second.consumers.push_back(twin_);
+      if (Entry* entry = Find(name)) findings_.push_back({entry, Finding::kConsumer, {}, twin_});
     }
     if (twin.program->element_count() == 0) return;  // nothing to hold
     WeightPtr back = inverses_ ? Source(twin.name, twin.program->dtype(), twin.program->shape()) : nullptr;
     Walk(twin.program, {std::move(back), Known(twin.program->rank()), Fate::kMoved});
+  }
+
+  // Files what was found, in the order in which it was.
+  void File() {
+    for (Finding& found : findings_) {
+      switch (found.kind) {
+        case Finding::kConsumer:
+          found.entry->consumers.push_back(std::move(found.text));
+          break;
+        case Finding::kPiece:
+          found.entry->pieces.push_back(std::move(found.piece));
+          break;
+        case Finding::kConsumed:
+          if (found.entry->consumed.empty()) found.entry->consumed = std::move(found.text);
+          break;
+      }
+    }
+    findings_.clear();
+  }
+
+  // Takes over what `other` found and put off.
+  void Join(Walker&& other) {
+    std::move(other.findings_.begin(), other.findings_.end(), std::back_inserter(findings_));
+    std::move(other.pending_.begin(), other.pending_.end(), std::back_inserter(pending_));
   }
 
   // Undoes what was put off, as far as `home` knows the other operands' sources; what
@@ -138,22 +171,31 @@ class Walker {
         progress = true;
         one.path.fate = std::max(one.path.fate, worst);
         Undo(one.w, inverses_ ? Substitute(one.w->child(1), bindings) : nullptr, std::move(one.path));
+        File();
       }
     }
     for (const Pending& one : pending_) {
       twin_ = one.twin;
       Consume(one.w, "arithmetic with another tensor");
     }
+    File();
   }
 
  private:
+  // Null for a source that nobody asks about.
+  Entry* Find(const std::string& name) const {
+    const auto it = entries_.find(name);
+    return it == entries_.end() ? nullptr : &it->second;
+  }
+
+  void Found(const std::string& name, Path path) {
+    if (Entry* entry = Find(name)) findings_.push_back({entry, Finding::kPiece, std::move(path), ""});
+  }
+
   void Walk(const WeightPtr& w, Path path) {
     switch (w->kind()) {
-      case WeightKind::kSource: {
-        const auto it = entries_.find(w->source_name());
-        if (it != entries_.end()) it->second.pieces.push_back(std::move(path));
-        return;
-      }
+      case WeightKind::kSource:
+        return Found(w->source_name(), std::move(path));
       case WeightKind::kStack:
         return WalkStack(*w, path);
       case WeightKind::kFill:
@@ -183,9 +225,10 @@ class Walker {
 
   void Consume(const WeightPtr& w, absl::string_view how) {
     for (const std::string& name : SourcesOf(w)) {
-      const auto it = entries_.find(name);
-      if (it == entries_.end() || !it->second.consumed.empty()) continue;
-      it->second.consumed = absl::StrCat("it reaches \"", twin_, "\" only through ", how);
+      Entry* entry = Find(name);
+      if (entry == nullptr) continue;
+      findings_.push_back(
+          {entry, Finding::kConsumed, {}, absl::StrCat("it reaches \"", twin_, "\" only through ", how)});
     }
   }
 
@@ -193,12 +236,10 @@ class Walker {
     const IndexMap& known = path.known[0];
     for (int64_t i = 0, at = 0; i < w.shape()[0]; ++i) {
       if (!IsWhole(known) && (at == known.size() || known.At(at) != i)) continue;
-      const auto it = entries_.find(StackMemberName(w, i));
       const int64_t position = at++;
-      if (it == entries_.end()) continue;
       Path part = {nullptr, {path.known.begin() + 1, path.known.end()}, path.fate};
       if (path.back != nullptr) part.back = Index(path.back, 0, position);
-      it->second.pieces.push_back(std::move(part));
+      Found(StackMemberName(w, i), std::move(part));
     }
   }
 
@@ -316,6 +357,7 @@ class Walker {
 
   absl::flat_hash_map<std::string, Entry>& entries_;
   bool inverses_;
+  std::vector<Finding> findings_;
   std::vector<Pending> pending_;
   std::string twin_;
 };
@@ -381,6 +423,26 @@ absl::string_view FateName(Fate fate) {
 
 namespace {
 
+constexpr int64_t kWorthAThread = 256;
+
+// All twins, several at a time; what is found is filed in their order.
+Walker WalkAll(const std::vector<NamedProgram>& twin, bool inverses,
+               absl::flat_hash_map<std::string, Entry>& entries) {
+  constexpr int64_t kChunk = 4 * kWorthAThread;
+  const auto count = static_cast<int64_t>(twin.size());
+  std::vector<Walker> walkers((count + kChunk - 1) / kChunk, Walker(entries, inverses));
+  ParallelFor(static_cast<int64_t>(walkers.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t at = i * kChunk; at < std::min(count, (i + 1) * kChunk); ++at)
+        walkers[i].WalkTwin(twin[at]);
+    }
+  });
+  Walker whole(entries, inverses);
+  for (Walker& walker : walkers) whole.Join(std::move(walker));
+  whole.File();
+  return whole;
+}
+
 std::vector<LedgerRow> Trace(const std::vector<NamedProgram>& twin, const std::vector<WeightPtr>& sources,
                              bool inverses) {
   absl::flat_hash_map<std::string, Entry> entries;
@@ -389,8 +451,7 @@ std::vector<LedgerRow> Trace(const std::vector<NamedProgram>& twin, const std::v
     TWIN_CHECK(source->kind() == WeightKind::kSource, "Invert wants kSource nodes");
     entries[source->source_name()].source = source;
   }
-  Walker walker(entries, inverses);
-  for (const NamedProgram& program : twin) walker.WalkTwin(program);
+  Walker walker = WalkAll(twin, inverses, entries);
   absl::flat_hash_map<std::string, WayHome> homes;
   walker.WalkPending([&](const std::string& name) -> WayHome {
     if (const auto known = homes.find(name); known != homes.end()) return known->second;
@@ -400,7 +461,6 @@ std::vector<LedgerRow> Trace(const std::vector<NamedProgram>& twin, const std::v
     if (row.fate > Fate::kRounded) return {false, nullptr, row.fate};
     return homes[name] = {true, row.inverse, row.fate};
   });
-  constexpr int64_t kWorthAThread = 256;
   std::vector<LedgerRow> rows(sources.size());
   ParallelFor(static_cast<int64_t>(rows.size()), kWorthAThread, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
