@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "weights/build.h"
 #include "weights/pool.h"
+#include "weights/simplify.h"
 
 namespace twinforge {
 namespace {
@@ -97,7 +98,7 @@ TEST(Text, RefusesWhatIsNoProgram) {
            {"stack(\"e.\", 3:2, \".w\": f32[4])", "needs members"},
            {"stack(\"e.\", 0:65537, \".w\": f32[4])", "at most 65536"},
            {"stack(\"e.\", 0:2, \".w\": f32[-4])", "negative or too large"},
-           {"stack(\"e.\", 0 2, \".w\": f32[4])", "whole number"},
+           {"stack(\"e.\", 0 2, \".w\": f32[4])", "expected ':'"},
            {"stack(\"e.\", 0:2: f32[4])", "expected ','"},
            {"take(source(\"x\": f32[4]), 0, [0:5])", "past the end"},
            {"take(source(\"x\": f32[4]), 1, [0:4])", "does not have"},
