@@ -32,18 +32,18 @@ class AbsorbMlaTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
-      if (node.op != OpKind::kLatentAttention) return Verdict::Other();
-      if (node.attrs->latent_attention().absorbed()) return Verdict::Native();
+      if (node.op != OpKind::kLatentAttention) return Judgement::Other();
+      if (node.attrs->latent_attention().absorbed()) return Judgement::Native();
       for (const auto& [slot, role] : node.params) {
         const ParamType& type = graph.FindParam(role)->type;
         const int latent = type.Find("kv_lora");
         if (latent >= 0 && type.axes[latent].shards != 1) {
-          return Verdict::Refused(absl::StrCat("kv_lora of ", role, " is split into ",
-                                               type.axes[latent].shards,
-                                               ": a device would hold a part of each score"));
+          return Judgement::Refused(absl::StrCat("kv_lora of ", role, " is split into ",
+                                                 type.axes[latent].shards,
+                                                 ": a device would hold a part of each score"));
         }
       }
-      return Verdict::Fits();
+      return Judgement::Fits();
     });
   }
 

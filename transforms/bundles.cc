@@ -16,57 +16,58 @@ bool SameMembers(const Bundle& a, const Bundle& b) {
   return std::is_permutation(a.members.begin(), a.members.end(), b.members.begin(), b.members.end());
 }
 
-Verdict JudgeMember(const Graph& graph, const Param& first, const Param& member, int64_t shards,
-                    absl::FunctionRef<std::string(absl::string_view)> remedy) {
+Judgement JudgeMember(const Graph& graph, const Param& first, const Param& member, int64_t shards,
+                      absl::FunctionRef<std::string(absl::string_view)> remedy) {
   if (member.type.dtype != first.type.dtype) {
-    return Verdict::Refused(absl::StrCat(member.role, " is ", Name(member.type.dtype), ", ", first.role,
-                                         " is ", Name(first.type.dtype)));
+    return Judgement::Refused(absl::StrCat(member.role, " is ", Name(member.type.dtype), ", ", first.role,
+                                           " is ", Name(first.type.dtype)));
   }
   if (member.type.is_kernel() && member.storage.orientation != first.storage.orientation) {
-    return Verdict::Refused(absl::StrCat(member.role, " and ", first.role, " lie in different orientations"));
+    return Judgement::Refused(
+        absl::StrCat(member.role, " and ", first.role, " lie in different orientations"));
   }
   if (member.storage.per_expert != first.storage.per_expert) {
-    return Verdict::Refused(
+    return Judgement::Refused(
         absl::StrCat("only one of ", member.role, " and ", first.role, " is stored expert by expert"));
   }
   const ParamAxis& axis = JoinedAxis(member.type);
   if (axis.shards != JoinedAxis(first.type).shards || (axis.shards != 1 && axis.shards != shards)) {
-    return Verdict::Refused(absl::StrCat(axis.name, " of ", member.role, " is split over ", axis.shards,
-                                         " shards: fuse for as many"));
+    return Judgement::Refused(absl::StrCat(axis.name, " of ", member.role, " is split over ", axis.shards,
+                                           " shards: fuse for as many"));
   }
   if (axis.size % shards != 0) {
-    return Verdict::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards,
-                                         " shards: ", remedy(axis.name), " would do"));
+    return Judgement::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards,
+                                           " shards: ", remedy(axis.name), " would do"));
   }
-  return Verdict::Fits();
+  return Judgement::Fits();
 }
 
 // Whether `wanted` can be made.
-Verdict JudgeBundle(const Graph& graph, const Bundle& wanted,
-                    absl::FunctionRef<std::string(absl::string_view axis)> remedy) {
+Judgement JudgeBundle(const Graph& graph, const Bundle& wanted,
+                      absl::FunctionRef<std::string(absl::string_view axis)> remedy) {
   const Bundle* present = nullptr;
   for (const std::string& member : wanted.members) {
     const Bundle* bundle = graph.BundleOf(member);
     if (bundle == nullptr) continue;
     if (!SameMembers(*bundle, wanted)) {
-      return Verdict::Refused(absl::StrCat(member, " already lies in ", bundle->role, " with others"));
+      return Judgement::Refused(absl::StrCat(member, " already lies in ", bundle->role, " with others"));
     }
     present = bundle;
   }
   if (present != nullptr && present->members == wanted.members &&
       present->arrangement == wanted.arrangement && present->shards == wanted.shards) {
-    return Verdict::Native();
+    return Judgement::Native();
   }
   const Param& first = *graph.FindParam(wanted.members[0]);
   for (const std::string& member : wanted.members) {
     if (const LayerStack* stack = graph.StackOf(present != nullptr ? present->role : member)) {
-      return Verdict::Refused(
+      return Judgement::Refused(
           absl::StrCat(member, " lies stacked in ", stack->role, ": fuse before stack_layers"));
     }
-    Verdict verdict = JudgeMember(graph, first, *graph.FindParam(member), wanted.shards, remedy);
+    Judgement verdict = JudgeMember(graph, first, *graph.FindParam(member), wanted.shards, remedy);
     if (verdict.refused()) return verdict;
   }
-  return Verdict::Fits();
+  return Judgement::Fits();
 }
 
 // Makes it, in place of the bundle that held the same members. REQUIRES: judged to fit.
@@ -86,9 +87,9 @@ class FuseTransform : public Transform {
   Sites FindSites(const Graph& graph) const override {
     const auto remedy = [this](absl::string_view axis) { return plan_->Remedy(axis, shards_); };
     return SitesOverNodes(graph, [&](const Node& node) {
-      Verdict verdict = plan_->JudgeNode(node);
-      if (verdict.kind != Verdict::Kind::kFits) return verdict;
-      verdict = Verdict::Other();
+      Judgement verdict = plan_->JudgeNode(node);
+      if (verdict.kind != Judgement::Kind::kFits) return verdict;
+      verdict = Judgement::Other();
       for (const Bundle& bundle : Wanted(node)) verdict = Join(verdict, JudgeBundle(graph, bundle, remedy));
       return verdict;
     });

@@ -19,7 +19,7 @@ class BundlePlan {
   virtual ~BundlePlan() = default;
   virtual absl::string_view name() const = 0;
   // Fits, or that it is no place for this transform, or a refusal for the node's own sake.
-  virtual Verdict JudgeNode(const Node& node) const = 0;
+  virtual Judgement JudgeNode(const Node& node) const = 0;
   // Roles and members; shards are filled in.
   virtual std::vector<Bundle> Wanted(const Node& node) const = 0;
   // The step that would make `axis` divide by the shards.

@@ -55,13 +55,13 @@ class CastWeightsTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverParams(graph, [&](const Node&, absl::string_view, const Param& param) {
-      if (!IsFloat(param.type.dtype)) return Verdict::Other();
-      if (param.type.dtype == to_) return Verdict::Native();
+      if (!IsFloat(param.type.dtype)) return Judgement::Other();
+      if (param.type.dtype == to_) return Judgement::Native();
       if (!IsStorageFloat(param.type.dtype)) {
-        return Verdict::Refused(
+        return Judgement::Refused(
             absl::StrCat("it is ", Name(param.type.dtype), ", whose scales lie elsewhere"));
       }
-      return Verdict::Fits();
+      return Judgement::Fits();
     });
   }
 

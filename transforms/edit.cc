@@ -18,17 +18,17 @@ const Weight* Lying(const WeightPtr& program) {
   return program.get();
 }
 
-void File(Verdict verdict, NodeId node, const std::string& path, Sites& sites) {
+void File(Judgement verdict, NodeId node, const std::string& path, Sites& sites) {
   switch (verdict.kind) {
-    case Verdict::Kind::kOther:
+    case Judgement::Kind::kOther:
       return;
-    case Verdict::Kind::kFits:
+    case Judgement::Kind::kFits:
       sites.fit.push_back({node, path});
       return;
-    case Verdict::Kind::kNative:
+    case Judgement::Kind::kNative:
       sites.native.push_back(path);
       return;
-    case Verdict::Kind::kRefused:
+    case Judgement::Kind::kRefused:
       sites.refused.push_back({path, std::move(verdict.reason)});
       return;
   }
@@ -36,16 +36,16 @@ void File(Verdict verdict, NodeId node, const std::string& path, Sites& sites) {
 
 }  // namespace
 
-Verdict Join(Verdict a, Verdict b) {
-  auto rank = [](const Verdict& v) {
+Judgement Join(Judgement a, Judgement b) {
+  auto rank = [](const Judgement& v) {
     switch (v.kind) {
-      case Verdict::Kind::kOther:
+      case Judgement::Kind::kOther:
         return 0;
-      case Verdict::Kind::kNative:
+      case Judgement::Kind::kNative:
         return 1;
-      case Verdict::Kind::kFits:
+      case Judgement::Kind::kFits:
         return 2;
-      case Verdict::Kind::kRefused:
+      case Judgement::Kind::kRefused:
         return 3;
     }
     return 0;
@@ -53,14 +53,14 @@ Verdict Join(Verdict a, Verdict b) {
   return rank(b) > rank(a) ? b : a;
 }
 
-Sites SitesOverNodes(const Graph& graph, absl::FunctionRef<Verdict(const Node&)> judge) {
+Sites SitesOverNodes(const Graph& graph, absl::FunctionRef<Judgement(const Node&)> judge) {
   Sites sites;
   for (const Node& node : graph.nodes()) File(judge(node), node.id, node.path, sites);
   return sites;
 }
 
 Sites SitesOverParams(const Graph& graph,
-                      absl::FunctionRef<Verdict(const Node&, absl::string_view, const Param&)> judge) {
+                      absl::FunctionRef<Judgement(const Node&, absl::string_view, const Param&)> judge) {
   Sites sites;
   for (const Node& node : graph.nodes()) {
     for (const auto& [slot, role] : node.params) {

@@ -1,7 +1,7 @@
 // What every transform is written with: verdicts over nodes and parameters, and edits of named axes.
 //
 //   Sites FindSites(const Graph& graph) const override {
-//     return SitesOverNodes(graph, [&](const Node& node) { ... return Verdict::Native(); });
+//     return SitesOverNodes(graph, [&](const Node& node) { ... return Judgement::Native(); });
 //   }
 //   MapAxis(rewriter, "layers.0.attn.q", "head_dim", map);     // q's places along head_dim, re-indexed
 //
@@ -26,27 +26,27 @@
 namespace twinforge {
 
 // What a judge says of one place.
-struct Verdict {
+struct Judgement {
   enum class Kind { kOther, kFits, kNative, kRefused };
   Kind kind = Kind::kOther;
   std::string reason;
 
-  static Verdict Other() { return {}; }  // not a place of this transform
-  static Verdict Fits() { return {Kind::kFits, ""}; }
-  static Verdict Native() { return {Kind::kNative, ""}; }  // nothing to do here
-  static Verdict Refused(std::string reason) { return {Kind::kRefused, std::move(reason)}; }
+  static Judgement Other() { return {}; }  // not a place of this transform
+  static Judgement Fits() { return {Kind::kFits, ""}; }
+  static Judgement Native() { return {Kind::kNative, ""}; }  // nothing to do here
+  static Judgement Refused(std::string reason) { return {Kind::kRefused, std::move(reason)}; }
   bool refused() const { return kind == Kind::kRefused; }
 };
 
 // A refusal wins over a fit, a fit over native, native over other; the first reason stays.
-Verdict Join(Verdict a, Verdict b);
+Judgement Join(Judgement a, Judgement b);
 
 // One site per node that the judge accepts, in graph order.
-Sites SitesOverNodes(const Graph& graph, absl::FunctionRef<Verdict(const Node&)> judge);
+Sites SitesOverNodes(const Graph& graph, absl::FunctionRef<Judgement(const Node&)> judge);
 
 // One site per parameter; its path is the role. Slots in the order of the node's op.
 Sites SitesOverParams(const Graph& graph,
-                      absl::FunctionRef<Verdict(const Node&, absl::string_view slot, const Param&)> judge);
+                      absl::FunctionRef<Judgement(const Node&, absl::string_view slot, const Param&)> judge);
 
 // ---- looking
 

@@ -101,40 +101,40 @@ class FoldNormScaleTransform : public Transform {
   }
 
  private:
-  static Verdict Judge(const Graph& graph, const Sharing& sharing, const Node& norm) {
-    if (norm.op != OpKind::kRmsNorm && norm.op != OpKind::kLayerNorm) return Verdict::Other();
+  static Judgement Judge(const Graph& graph, const Sharing& sharing, const Node& norm) {
+    if (norm.op != OpKind::kRmsNorm && norm.op != OpKind::kLayerNorm) return Judgement::Other();
     const Param& scale = graph.param(norm, "scale");
     if (scale.program->kind() == WeightKind::kFill &&
         scale.program->fill() == 1 - norm.attrs->norm().offset()) {
-      return Verdict::Native();
+      return Judgement::Native();
     }
-    if (norm.Has("bias")) return Verdict::Refused("its bias does not pass through a kernel");
+    if (norm.Has("bias")) return Judgement::Refused("its bias does not pass through a kernel");
     for (const auto& [name, value] : graph.outputs()) {
-      if (value == norm.id) return Verdict::Refused(absl::StrCat("its result is the output ", name));
+      if (value == norm.id) return Judgement::Refused(absl::StrCat("its result is the output ", name));
     }
     for (const NodeId id : graph.UsersOf(norm.id)) {
-      Verdict verdict = JudgeReader(graph, sharing, graph.node(id));
+      Judgement verdict = JudgeReader(graph, sharing, graph.node(id));
       if (verdict.refused()) return verdict;
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 
-  static Verdict JudgeReader(const Graph& graph, const Sharing& sharing, const Node& reader) {
+  static Judgement JudgeReader(const Graph& graph, const Sharing& sharing, const Node& reader) {
     const std::vector<std::string> slots = ReadingSlots(reader);
     if (slots.empty())
-      return Verdict::Refused(absl::StrCat(reader.path, " reads its result, and is no kernel"));
+      return Judgement::Refused(absl::StrCat(reader.path, " reads its result, and is no kernel"));
     for (const std::string& slot : slots) {
       const Param& kernel = graph.param(reader, slot);
       const std::string partner = sharing.Partner(kernel);
       if (!partner.empty()) {
-        return Verdict::Refused(
+        return Judgement::Refused(
             absl::StrCat(kernel.role, " reads its result and shares its bytes with ", partner));
       }
       if (!IsFloat(kernel.type.dtype) || kernel.type.in != 1) {
-        return Verdict::Refused(absl::StrCat(kernel.role, " is not a kernel of floats over one axis"));
+        return Judgement::Refused(absl::StrCat(kernel.role, " is not a kernel of floats over one axis"));
       }
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 };
 

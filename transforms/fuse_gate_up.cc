@@ -21,11 +21,11 @@ class GateUpBundles : public BundlePlan {
  public:
   absl::string_view name() const override { return "fuse_gate_up"; }
 
-  Verdict JudgeNode(const Node& node) const override {
-    if (node.op != OpKind::kGatedMlp && node.op != OpKind::kMoe) return Verdict::Other();
+  Judgement JudgeNode(const Node& node) const override {
+    if (node.op != OpKind::kGatedMlp && node.op != OpKind::kMoe) return Judgement::Other();
     if (node.Has("gate_bias") != node.Has("up_bias"))
-      return Verdict::Refused("only one of gate and up has a bias");
-    return Verdict::Fits();
+      return Judgement::Refused("only one of gate and up has a bias");
+    return Judgement::Fits();
   }
 
   std::vector<Bundle> Wanted(const Node& node) const override {

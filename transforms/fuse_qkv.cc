@@ -23,11 +23,11 @@ class QkvBundles : public BundlePlan {
  public:
   absl::string_view name() const override { return "fuse_qkv"; }
 
-  Verdict JudgeNode(const Node& node) const override {
-    if (node.op != OpKind::kAttention) return Verdict::Other();
+  Judgement JudgeNode(const Node& node) const override {
+    if (node.op != OpKind::kAttention) return Judgement::Other();
     const int biases = node.Has("q_bias") + node.Has("k_bias") + node.Has("v_bias");
-    if (biases != 0 && biases != 3) return Verdict::Refused("only some of q, k and v have a bias");
-    return Verdict::Fits();
+    if (biases != 0 && biases != 3) return Judgement::Refused("only some of q, k and v have a bias");
+    return Judgement::Fits();
   }
 
   std::vector<Bundle> Wanted(const Node& node) const override {

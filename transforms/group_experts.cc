@@ -33,29 +33,29 @@ class GroupExpertsTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
-      if (node.op != OpKind::kMoe) return Verdict::Other();
+      if (node.op != OpKind::kMoe) return Judgement::Other();
       if (const ParamAxis* member = FindAxis(graph, node, "member")) {
-        if (member->size == size_) return Verdict::Native();
-        return Verdict::Refused(absl::StrCat("experts are grouped by ", member->size, " already"));
+        if (member->size == size_) return Judgement::Native();
+        return Judgement::Refused(absl::StrCat("experts are grouped by ", member->size, " already"));
       }
       const int64_t experts = AxisSize(graph, node, "expert");
-      if (size_ == 1) return Verdict::Native();
+      if (size_ == 1) return Judgement::Native();
       if (experts % size_ != 0) {
-        return Verdict::Refused(absl::StrCat(experts, " experts do not divide into groups of ", size_));
+        return Judgement::Refused(absl::StrCat(experts, " experts do not divide into groups of ", size_));
       }
       for (const auto& [slot, role] : node.params) {
         const ParamAxis& lead = graph.FindParam(role)->type.axes[0];
         if (HasLeadExpert(*graph.FindParam(role)) && experts / size_ % lead.shards != 0) {
-          return Verdict::Refused(absl::StrCat(experts / size_, " groups do not divide over the ",
-                                               lead.shards, " shards of ", role));
+          return Judgement::Refused(absl::StrCat(experts / size_, " groups do not divide over the ",
+                                                 lead.shards, " shards of ", role));
         }
         const Bundle* bundle = graph.BundleOf(role);
         if (bundle != nullptr && HasLeadExpert(*graph.FindParam(role)) && size_ % bundle->shards != 0) {
-          return Verdict::Refused(absl::StrCat(bundle->role, " lies in ", bundle->shards,
-                                               " shards, which do not divide a group of ", size_));
+          return Judgement::Refused(absl::StrCat(bundle->role, " lies in ", bundle->shards,
+                                                 " shards, which do not divide a group of ", size_));
         }
       }
-      return Verdict::Fits();
+      return Judgement::Fits();
     });
   }
 

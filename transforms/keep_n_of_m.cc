@@ -41,15 +41,15 @@ class KeepNOfMTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverParams(graph, [&](const Node& node, absl::string_view slot, const Param& param) {
-      if (!IsPruned(node, slot, param)) return Verdict::Other();
-      if (IsKept(param)) return Verdict::Native();
+      if (!IsPruned(node, slot, param)) return Judgement::Other();
+      if (IsKept(param)) return Judgement::Native();
       const int64_t length = Extents(param.type).along;
       if (length % (of_ * stride_) != 0) {
-        return Verdict::Refused(absl::StrCat("its ", along_in_ ? "in" : "out", " axis of ", length,
-                                             " does not divide into groups of ", of_, " with stride ",
-                                             stride_));
+        return Judgement::Refused(absl::StrCat("its ", along_in_ ? "in" : "out", " axis of ", length,
+                                               " does not divide into groups of ", of_, " with stride ",
+                                               stride_));
       }
-      return Verdict::Fits();
+      return Judgement::Fits();
     });
   }
 

@@ -43,7 +43,7 @@ class MergeLoraTransform : public Transform {
     const Sharing sharing(graph);
     Sites sites = SitesOverParams(graph, [&](const Node& node, absl::string_view, const Param& param) {
       const auto found = adapter_.find(param.role);
-      return found == adapter_.end() ? Verdict::Other() : Judge(sharing, node, param, found->second);
+      return found == adapter_.end() ? Judgement::Other() : Judge(sharing, node, param, found->second);
     });
     for (const auto& [role, pair] : adapter_) {
       if (graph.FindParam(role) == nullptr)
@@ -85,29 +85,29 @@ class MergeLoraTransform : public Transform {
     return !added.empty() && std::includes(held.begin(), held.end(), added.begin(), added.end());
   }
 
-  static Verdict Judge(const Sharing& sharing, const Node& node, const Param& param,
-                       const AdapterPair& pair) {
-    if (Holds(param.program, pair)) return Verdict::Native();
+  static Judgement Judge(const Sharing& sharing, const Node& node, const Param& param,
+                         const AdapterPair& pair) {
+    if (Holds(param.program, pair)) return Judgement::Native();
     // The adapter was trained against the kernel as published: scaled, permuted or padded since, its sum is
     // another.
     if (!node.step.empty() && !absl::EndsWith(node.step, " merge_lora")) {
-      return Verdict::Refused(absl::StrCat("step ", node.step,
-                                           " already rewrote this node, and the adapter fits it as "
-                                           "published: put merge_lora first"));
+      return Judgement::Refused(absl::StrCat("step ", node.step,
+                                             " already rewrote this node, and the adapter fits it as "
+                                             "published: put merge_lora first"));
     }
-    if (!param.type.is_kernel()) return Verdict::Refused("it is no kernel");
+    if (!param.type.is_kernel()) return Judgement::Refused("it is no kernel");
     if (param.type.lead > 0)
-      return Verdict::Refused("it is a stack of experts, and the adapter has one matrix");
+      return Judgement::Refused("it is a stack of experts, and the adapter has one matrix");
     const std::string partner = sharing.Partner(param);
-    if (!partner.empty()) return Verdict::Refused(absl::StrCat("it shares its bytes with ", partner));
+    if (!partner.empty()) return Judgement::Refused(absl::StrCat("it shares its bytes with ", partner));
     const Shape shape = MatrixShape(param.type);
     if (pair.a->rank() != 2 || pair.b->rank() != 2 || pair.b->shape()[0] != shape[0] ||
         pair.a->shape()[1] != shape[1] || pair.b->shape()[1] != pair.a->shape()[0]) {
-      return Verdict::Refused(absl::StrCat("the adapter's matrices ", ShapeText(pair.b->shape()), " and ",
-                                           ShapeText(pair.a->shape()), " do not fit a kernel of ",
-                                           ShapeText(shape)));
+      return Judgement::Refused(absl::StrCat("the adapter's matrices ", ShapeText(pair.b->shape()), " and ",
+                                             ShapeText(pair.a->shape()), " do not fit a kernel of ",
+                                             ShapeText(shape)));
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 
   Adapter adapter_;

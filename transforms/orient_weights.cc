@@ -85,20 +85,20 @@ class OrientWeightsTransform : public Transform {
     return wish;
   }
 
-  Verdict JudgeParam(const Graph& graph, const Sharing& sharing, absl::string_view slot,
-                     const Param& param) const {
-    if (!param.type.is_kernel()) return Verdict::Other();
+  Judgement JudgeParam(const Graph& graph, const Sharing& sharing, absl::string_view slot,
+                       const Param& param) const {
+    if (!param.type.is_kernel()) return Judgement::Other();
     const Wish wish = WishFor(graph, slot, param);
-    if (wish.both) return Verdict::Refused("both in_out and out_in name it");
-    if (!wish.named) return Verdict::Other();
-    if (wish.orientation == param.storage.orientation) return Verdict::Native();
+    if (wish.both) return Judgement::Refused("both in_out and out_in name it");
+    if (!wish.named) return Judgement::Other();
+    if (wish.orientation == param.storage.orientation) return Judgement::Native();
     const std::string partner = sharing.Partner(param);
     if (!partner.empty() && !TurnsToo(graph, partner)) {
-      return Verdict::Refused(
+      return Judgement::Refused(
           absl::StrCat("it shares its bytes with ", partner,
                        ", which keeps its orientation: turning one alone would store both"));
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 
   // Whether `role` will be turned by this step as well.

@@ -33,9 +33,9 @@ class PadFfnTransform : public Transform {
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
       if (node.op != OpKind::kMlp && node.op != OpKind::kGatedMlp && node.op != OpKind::kMoe) {
-        return Verdict::Other();
+        return Judgement::Other();
       }
-      Verdict verdict;
+      Judgement verdict;
       for (absl::string_view name : kAxes) {
         if (const ParamAxis* axis = FindAxis(graph, node, name)) verdict = Join(verdict, JudgeAxis(*axis));
       }
@@ -55,14 +55,14 @@ class PadFfnTransform : public Transform {
   }
 
  private:
-  Verdict JudgeAxis(const ParamAxis& axis) const {
-    if (axis.size % (multiple_ * shards_) == 0) return Verdict::Native();
+  Judgement JudgeAxis(const ParamAxis& axis) const {
+    if (axis.size % (multiple_ * shards_) == 0) return Judgement::Native();
     if (axis.size % shards_ != 0) {
-      return Verdict::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards_,
-                                           " shards: pad_ffn { multiple: ", multiple_ * shards_,
-                                           " } would do"));
+      return Judgement::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide into ", shards_,
+                                             " shards: pad_ffn { multiple: ", multiple_ * shards_,
+                                             " } would do"));
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 
   int64_t multiple_;

@@ -43,6 +43,7 @@
 // not; BOUNDED by half a unit where what is scaled is stored in bf16 or f16 and s is no power of two.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
@@ -109,10 +110,10 @@ class PadHeadDimTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
-      if (node.op != OpKind::kAttention && node.op != OpKind::kLatentAttention) return Verdict::Other();
+      if (node.op != OpKind::kAttention && node.op != OpKind::kLatentAttention) return Judgement::Other();
       const HeadWidths widths = Widths(graph, node);
-      if (widths.padded == widths.size && widths.v_padded == widths.v_size) return Verdict::Native();
-      if (!portable_) return Verdict::Fits();
+      if (widths.padded == widths.size && widths.v_padded == widths.v_size) return Judgement::Native();
+      if (!portable_) return Judgement::Fits();
       return node.op == OpKind::kAttention ? JudgePortable(graph, node, widths)
                                            : JudgePortableLatent(graph, node);
     });
@@ -173,20 +174,21 @@ class PadHeadDimTransform : public Transform {
     return factors;
   }
 
-  Verdict JudgePortable(const Graph& graph, const Node& node, const HeadWidths& widths) const {
+  Judgement JudgePortable(const Graph& graph, const Node& node, const HeadWidths& widths) const {
     const AttentionAttrs& attrs = node.attrs->attention();
     const int64_t logical = FindAxis(graph, node, "head_dim")->logical;
     if (attrs.scale_rule() == AttentionAttrs::HEAD_DIM && !AgreesWithRuntime(graph, node, attrs.scale())) {
-      return Verdict::Refused(absl::StrCat("its softmax scale ", attrs.scale(),
-                                           " is not what a plain runtime derives from ", widths.size,
-                                           " places: padded natively before"));
+      return Judgement::Refused(absl::StrCat("its softmax scale ", attrs.scale(),
+                                             " is not what a plain runtime derives from ", widths.size,
+                                             " places: padded natively before"));
     }
     if (carrier_ && (node.Has("q_norm") || node.Has("k_norm"))) {
-      return Verdict::Refused("q_norm and k_norm need W_q and W_k scaled, which a carrier is there to avoid");
+      return Judgement::Refused(
+          "q_norm and k_norm need W_q and W_k scaled, which a carrier is there to avoid");
     }
     if ((node.Has("q_norm") || node.Has("k_norm")) && NormDim(attrs, logical) != widths.size) {
-      return Verdict::Refused(absl::StrCat("its q and k norms divide by ", NormDim(attrs, logical),
-                                           " places of ", widths.size, ": padded natively before"));
+      return Judgement::Refused(absl::StrCat("its q and k norms divide by ", NormDim(attrs, logical),
+                                             " places of ", widths.size, ": padded natively before"));
     }
     return JudgeRope(attrs.rope(), widths);
   }
@@ -195,32 +197,37 @@ class PadHeadDimTransform : public Transform {
     return attrs.qk_norm_dim() != 0 ? attrs.qk_norm_dim() : logical;
   }
 
-  static Verdict JudgeRope(const Rope& rope, const HeadWidths& widths) {
-    if (rope.style() == Rope::ABSENT) return Verdict::Fits();
+  static Judgement JudgeRope(const Rope& rope, const HeadWidths& widths) {
+    if (rope.style() == Rope::ABSENT) return Judgement::Fits();
     if (rope.scaling().kind() == RopeScaling::DYNAMIC) {
-      return Verdict::Refused("dynamic NTK computes its base from the rotary width");
+      return Judgement::Refused("dynamic NTK computes its base from the rotary width");
     }
-    if (rope.rotary_dim() < widths.size) return Verdict::Fits();
+    if (rope.rotary_dim() < widths.size) return Judgement::Fits();
     if (widths.padded % 2 != 0)
-      return Verdict::Refused(absl::StrCat(widths.padded, " places have no halves"));
+      return Judgement::Refused(absl::StrCat(widths.padded, " places have no halves"));
+    const double theta = std::pow(rope.theta(), widths.ratio());
+    if (!(theta <= std::numeric_limits<float>::max())) {
+      return Judgement::Refused(
+          absl::StrCat("its rotary base ", rope.theta(), " would become ", theta, ", more than f32 holds"));
+    }
     if (rope.scaling().kind() == RopeScaling::LONGROPE) {
-      return Verdict::Refused(
+      return Judgement::Refused(
           "longrope lists one factor per rotary pair, and loaders check the lists' length");
     }
     if (rope.scaling().kind() == RopeScaling::YARN && YarnIsClamped(rope)) {
-      return Verdict::Refused("YaRN's correction range is clamped to the rotary width, which would change");
+      return Judgement::Refused("YaRN's correction range is clamped to the rotary width, which would change");
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 
   // Rotary places are not padded here, so theirs is no question but for a base that follows the config.
-  static Verdict JudgePortableLatent(const Graph& graph, const Node& node) {
+  static Judgement JudgePortableLatent(const Graph& graph, const Node& node) {
     const LatentAttentionAttrs& attrs = node.attrs->latent_attention();
     if (attrs.scale_rule() == AttentionAttrs::HEAD_DIM && !AgreesWithRuntime(graph, node, attrs.scale())) {
-      return Verdict::Refused(absl::StrCat("its softmax scale ", attrs.scale(),
-                                           " is not what a plain runtime derives: padded natively before"));
+      return Judgement::Refused(absl::StrCat("its softmax scale ", attrs.scale(),
+                                             " is not what a plain runtime derives: padded natively before"));
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 
   void RewriteLatent(const Node& node, Rewriter& rewriter) const {

@@ -60,21 +60,21 @@ class PadHeadsTransform : public Transform {
     return groups * group;
   }
 
-  Verdict Judge(const Graph& graph, const Node& node) const {
-    if (node.op != OpKind::kAttention && node.op != OpKind::kLatentAttention) return Verdict::Other();
+  Judgement Judge(const Graph& graph, const Node& node) const {
+    if (node.op != OpKind::kAttention && node.op != OpKind::kLatentAttention) return Judgement::Other();
     const int64_t heads = AxisSize(graph, node, "heads");
-    if (heads % multiple_ == 0) return Verdict::Native();
+    if (heads % multiple_ == 0) return Judgement::Native();
     const int64_t groups = Groups(graph, node);
     const int64_t padded = PaddedHeads(heads, groups);
     if (padded > 2 * heads) {
-      return Verdict::Refused(absl::StrCat("a multiple of ", multiple_, " in equal groups of ", groups,
-                                           " kv heads needs ", padded, " heads, more than twice the ", heads,
-                                           " there are"));
+      return Judgement::Refused(absl::StrCat("a multiple of ", multiple_, " in equal groups of ", groups,
+                                             " kv heads needs ", padded, " heads, more than twice the ",
+                                             heads, " there are"));
     }
     if ((node.Has("q_norm") || node.Has("k_norm")) && !(node.attrs->attention().qk_norm_eps() > 0)) {
-      return Verdict::Refused("q_norm and k_norm have eps 0, which divides 0 by 0 in a padded head");
+      return Judgement::Refused("q_norm and k_norm have eps 0, which divides 0 by 0 in a padded head");
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 
   int64_t multiple_;

@@ -218,8 +218,9 @@ class PadHiddenTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     const Node* embedding = FirstOf(graph, OpKind::kEmbedding);
-    return SitesOverNodes(
-        graph, [&](const Node& node) { return &node == embedding ? Judge(graph, node) : Verdict::Other(); });
+    return SitesOverNodes(graph, [&](const Node& node) {
+      return &node == embedding ? Judge(graph, node) : Judgement::Other();
+    });
   }
 
   absl::Status Rewrite(const Site& site, const Observed&, Rewriter& rewriter) const override {
@@ -244,23 +245,23 @@ class PadHiddenTransform : public Transform {
   }
 
  private:
-  Verdict Judge(const Graph& graph, const Node& embedding) const {
+  Judgement Judge(const Graph& graph, const Node& embedding) const {
     const ParamAxis& hidden = *FindAxis(graph, embedding, kHidden);
-    if (hidden.size % multiple_ == 0) return Verdict::Native();
+    if (hidden.size % multiple_ == 0) return Judgement::Native();
     for (const auto& [role, param] : graph.params()) {
       for (const ParamAxis& axis : param.type.axes) {
         if (axis.name != kHidden || (axis.size == hidden.size && axis.logical == hidden.logical)) continue;
-        return Verdict::Refused(
+        return Judgement::Refused(
             absl::StrCat("its stream is ", hidden.size, " wide, ", role, " has ", axis.size));
       }
     }
     for (const auto& [name, value] : graph.outputs()) {
       if (HasHidden(graph.node(value).type)) {
-        return Verdict::Refused(absl::StrCat("the output ", name, " is the stream itself"));
+        return Judgement::Refused(absl::StrCat("the output ", name, " is the stream itself"));
       }
     }
     for (const Node& node : graph.nodes()) {
-      Verdict verdict = JudgeNode(graph, node);
+      Judgement verdict = JudgeNode(graph, node);
       if (verdict.refused()) return verdict;
     }
     for (const Bundle& bundle : graph.bundles()) {
@@ -269,27 +270,27 @@ class PadHiddenTransform : public Transform {
                              ? type.lead + type.in
                              : static_cast<int>(type.axes.size()) - 1;
       if (type.axes[joined].name == kHidden) {
-        return Verdict::Refused(absl::StrCat(bundle.role, " is joined along the stream"));
+        return Judgement::Refused(absl::StrCat(bundle.role, " is joined along the stream"));
       }
     }
-    if (!portable_) return Verdict::Fits();
+    if (!portable_) return Judgement::Fits();
     std::string refusal =
         PortablePlanner(graph, embedding, hidden.size, RoundUp(hidden.size, multiple_)).Plan().refusal;
-    return refusal.empty() ? Verdict::Fits() : Verdict::Refused(std::move(refusal));
+    return refusal.empty() ? Judgement::Fits() : Judgement::Refused(std::move(refusal));
   }
 
   // What stands on the stream keeps zeros zero: composites through their parameters, sums by themselves.
-  static Verdict JudgeNode(const Graph& graph, const Node& node) {
+  static Judgement JudgeNode(const Graph& graph, const Node& node) {
     const bool composite = Info(node.op).composite != nullptr && !Info(node.op).slots.empty();
     if (!composite && node.op != OpKind::kAdd && HasHidden(node.type)) {
-      return Verdict::Refused(
+      return Judgement::Refused(
           absl::StrCat(node.path, ", an ", Info(node.op).name, ", has the stream's width"));
     }
-    if (!composite || node.op == OpKind::kEmbedding) return Verdict::Other();
+    if (!composite || node.op == OpKind::kEmbedding) return Judgement::Other();
     if (HasHidden(graph.node(node.operands[0]).type) == (IsNorm(node) || ReadsStream(graph, node))) {
-      return Verdict::Other();
+      return Judgement::Other();
     }
-    return Verdict::Refused(absl::StrCat(node.path, " reads the stream under another name"));
+    return Judgement::Refused(absl::StrCat(node.path, " reads the stream under another name"));
   }
 
   // A square kernel has the axis twice.

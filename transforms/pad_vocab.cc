@@ -44,7 +44,7 @@ class PadVocabTransform : public Transform {
   // One site, the embedding's: head and embedding must change together.
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
-      return node.op == OpKind::kEmbedding ? Judge(graph, node) : Verdict::Other();
+      return node.op == OpKind::kEmbedding ? Judge(graph, node) : Judgement::Other();
     });
   }
 
@@ -72,35 +72,35 @@ class PadVocabTransform : public Transform {
     return nullptr;
   }
 
-  Verdict Judge(const Graph& graph, const Node& node) const {
+  Judgement Judge(const Graph& graph, const Node& node) const {
     const int64_t vocab = AxisSize(graph, node, "vocab");
     const Node* head = Head(graph);
     if (head != nullptr && AxisSize(graph, *head, "vocab") != vocab) {
-      return Verdict::Refused(absl::StrCat("it has ", vocab, " words and ", head->path, " has ",
-                                           AxisSize(graph, *head, "vocab")));
+      return Judgement::Refused(absl::StrCat("it has ", vocab, " words and ", head->path, " has ",
+                                             AxisSize(graph, *head, "vocab")));
     }
-    if (vocab % multiple_ == 0) return Verdict::Native();
-    return head == nullptr ? Verdict::Fits() : JudgeMask(graph, *head);
+    if (vocab % multiple_ == 0) return Judgement::Native();
+    return head == nullptr ? Judgement::Fits() : JudgeMask(graph, *head);
   }
 
-  Verdict JudgeMask(const Graph& graph, const Node& head) const {
+  Judgement JudgeMask(const Graph& graph, const Node& head) const {
     if (mask_ == PadVocab::SUPPRESS_TOKENS || mask_ == PadVocab::REFERENCE) {
-      if (!head.Has("bias") || HasInfinity(graph.param(head, "bias").type.dtype)) return Verdict::Fits();
+      if (!head.Has("bias") || HasInfinity(graph.param(head, "bias").type.dtype)) return Judgement::Fits();
     }
     if (!head.Has("bias")) {
-      return Verdict::Refused(absl::StrCat("nothing masks the padded logits: ", head.path, " has no bias; ",
-                                           "mask: SUPPRESS_TOKENS or mask: REFERENCE would do"));
+      return Judgement::Refused(absl::StrCat("nothing masks the padded logits: ", head.path, " has no bias; ",
+                                             "mask: SUPPRESS_TOKENS or mask: REFERENCE would do"));
     }
     const DType dtype = graph.param(head, "bias").type.dtype;
     if (!HasInfinity(dtype)) {
-      return Verdict::Refused(
+      return Judgement::Refused(
           absl::StrCat("the bias of ", head.path, " is ", Name(dtype), ", which has no infinity"));
     }
     if (head.attrs->lm_head().softcap() != 0) {
-      return Verdict::Refused(
+      return Judgement::Refused(
           absl::StrCat("the soft cap of ", head.path, " turns a bias of -inf into a finite logit"));
     }
-    return Verdict::Fits();
+    return Judgement::Fits();
   }
 
   int64_t multiple_;

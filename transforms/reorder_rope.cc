@@ -28,8 +28,8 @@ class ReorderRopeTransform : public Transform {
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
       const Rope* rope = RopeOf(node);
-      if (rope == nullptr || rope->style() == Rope::ABSENT) return Verdict::Other();
-      return rope->style() == to_ ? Verdict::Native() : Verdict::Fits();
+      if (rope == nullptr || rope->style() == Rope::ABSENT) return Judgement::Other();
+      return rope->style() == to_ ? Judgement::Native() : Judgement::Fits();
     });
   }
 

@@ -32,19 +32,19 @@ class ReplicateKvHeadsTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
-      if (node.op != OpKind::kAttention) return Verdict::Other();
+      if (node.op != OpKind::kAttention) return Judgement::Other();
       const int64_t kv_heads = AxisSize(graph, node, "kv_heads");
-      if (kv_heads % multiple_ == 0) return Verdict::Native();
+      if (kv_heads % multiple_ == 0) return Judgement::Native();
       const int64_t group = AxisSize(graph, node, "heads") / kv_heads;
       const int64_t repeats = Repeats(kv_heads);
       if (group % repeats != 0) {
-        return Verdict::Refused(absl::StrCat(
+        return Judgement::Refused(absl::StrCat(
             "kv_heads ", kv_heads, " must be repeated ", repeats, " times to divide by ", multiple_, ", and ",
             repeats, " does not divide the ", group, group == 1 ? " query head" : " query heads",
             " of each: pad_heads { multiple: ", group == 1 ? multiple_ : kv_heads * repeats,
             " } before would do"));
       }
-      return Verdict::Fits();
+      return Judgement::Fits();
     });
   }
 

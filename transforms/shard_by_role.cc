@@ -55,7 +55,7 @@ class ShardByRoleTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
-      Verdict verdict = Verdict::Other();
+      Judgement verdict = Judgement::Other();
       for (const auto& [slot, role] : node.params) {
         verdict = Join(std::move(verdict), JudgeParam(graph, *graph.FindParam(role)));
       }
@@ -91,8 +91,8 @@ class ShardByRoleTransform : public Transform {
     return splits;
   }
 
-  Verdict JudgeParam(const Graph& graph, const Param& param) const {
-    Verdict verdict = Verdict::Other();
+  Judgement JudgeParam(const Graph& graph, const Param& param) const {
+    Judgement verdict = Judgement::Other();
     for (const size_t at : SplitsOf(param)) {
       verdict = Join(std::move(verdict), JudgeAxis(param.type.axes[at]));
       const int joined = param.type.lead + param.type.in;
@@ -104,35 +104,35 @@ class ShardByRoleTransform : public Transform {
     return verdict;
   }
 
-  Verdict JudgeAxis(const ParamAxis& axis) const {
-    if (axis.shards == shards_) return Verdict::Native();
+  Judgement JudgeAxis(const ParamAxis& axis) const {
+    if (axis.shards == shards_) return Judgement::Native();
     if (axis.shards != 1) {
-      return Verdict::Refused(absl::StrCat(axis.name, " is split into ", axis.shards, " already"));
+      return Judgement::Refused(absl::StrCat(axis.name, " is split into ", axis.shards, " already"));
     }
-    if (axis.size % shards_ == 0) return Verdict::Fits();
+    if (axis.size % shards_ == 0) return Judgement::Fits();
     const std::string remedy = RemedyFor(axis.name, shards_);
-    return Verdict::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide over ", shards_,
-                                         " shards",
-                                         remedy.empty() ? "" : absl::StrCat(": ", remedy, " would do")));
+    return Judgement::Refused(absl::StrCat(axis.name, " ", axis.size, " does not divide over ", shards_,
+                                           " shards",
+                                           remedy.empty() ? "" : absl::StrCat(": ", remedy, " would do")));
   }
 
   // Members lie one after the other along the axis that would be cut.
-  Verdict JudgeFused(const Graph& graph, const Bundle& bundle) const {
-    if (bundle.arrangement != Bundle::Arrangement::kConcat) return Verdict::Other();
+  Judgement JudgeFused(const Graph& graph, const Bundle& bundle) const {
+    if (bundle.arrangement != Bundle::Arrangement::kConcat) return Judgement::Other();
     if (bundle.shards != shards_) {
-      return Verdict::Refused(absl::StrCat(bundle.role, " is one tensor, laid for ", bundle.shards,
-                                           " shards: fuse for ", shards_));
+      return Judgement::Refused(absl::StrCat(bundle.role, " is one tensor, laid for ", bundle.shards,
+                                             " shards: fuse for ", shards_));
     }
     for (const std::string& role : bundle.members) {
       const Param& member = *graph.FindParam(role);
       const size_t joined = member.type.lead + member.type.in;
       const std::vector<size_t> splits = SplitsOf(member);
       if (std::find(splits.begin(), splits.end(), joined) == splits.end()) {
-        return Verdict::Refused(
+        return Judgement::Refused(
             absl::StrCat(bundle.role, " is one tensor, and ", role, " would not be split"));
       }
     }
-    return Verdict::Other();
+    return Judgement::Other();
   }
 
   std::vector<std::string> axes_;

@@ -22,11 +22,11 @@ class StackExpertsTransform : public Transform {
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
-      if (node.op != OpKind::kMoe) return Verdict::Other();
+      if (node.op != OpKind::kMoe) return Judgement::Other();
       for (const auto& [slot, role] : node.params) {
-        if (graph.FindParam(role)->storage.per_expert) return Verdict::Fits();
+        if (graph.FindParam(role)->storage.per_expert) return Judgement::Fits();
       }
-      return Verdict::Native();
+      return Judgement::Native();
     });
   }
 

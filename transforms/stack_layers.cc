@@ -141,11 +141,11 @@ class StackLayersTransform : public Transform {
     Sites sites;
     const std::map<int64_t, LayerContent> layers = LayerReader(graph).Read();
     for (const LayerRun& run : RunsOf(layers)) {
-      Verdict verdict = Judge(graph, layers, run);
+      Judgement verdict = Judge(graph, layers, run);
       const std::string path = run.turns == 1 ? absl::StrCat(kLayers, run.first) : run.path();
       if (verdict.refused()) {
         sites.refused.push_back({path, std::move(verdict.reason)});
-      } else if (verdict.kind == Verdict::Kind::kNative) {
+      } else if (verdict.kind == Judgement::Kind::kNative) {
         sites.native.push_back(path);
       } else {
         sites.fit.push_back({layers.at(run.first).first, path});
@@ -193,23 +193,23 @@ class StackLayersTransform : public Transform {
     return stacks;
   }
 
-  static Verdict Judge(const Graph& graph, const std::map<int64_t, LayerContent>& layers,
-                       const LayerRun& run) {
-    if (run.turns == 1) return Verdict::Refused("no neighbour is like it");
+  static Judgement Judge(const Graph& graph, const std::map<int64_t, LayerContent>& layers,
+                         const LayerRun& run) {
+    if (run.turns == 1) return Judgement::Refused("no neighbour is like it");
     for (int64_t layer = run.first; layer <= run.last(); ++layer) {
-      if (!layers.at(layer).shared.empty()) return Verdict::Refused(layers.at(layer).shared);
+      if (!layers.at(layer).shared.empty()) return Judgement::Refused(layers.at(layer).shared);
     }
     bool all = true;
     for (const LayerStack& wanted : StacksOf(layers, run)) {
       for (const std::string& member : wanted.members) {
         const LayerStack* present = graph.StackOf(member);
         if (present != nullptr && *present != wanted) {
-          return Verdict::Refused(absl::StrCat(member, " lies in ", present->role, " already"));
+          return Judgement::Refused(absl::StrCat(member, " lies in ", present->role, " already"));
         }
         all = all && present != nullptr;
       }
     }
-    return all ? Verdict::Native() : Verdict::Fits();
+    return all ? Judgement::Native() : Judgement::Fits();
   }
 };
 
