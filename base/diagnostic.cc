@@ -90,11 +90,32 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   return info == nullptr ? ExitCode::kInternal : info->exit;
 }
 
+namespace {
+
+// What a terminal obeys comes from files that nobody vouches for: escapes are shown, and what is endless is
+// cut.
+std::string Printable(absl::string_view text) {
+  constexpr size_t kMost = 4000;
+  std::string shown;
+  for (const char c : text.substr(0, kMost)) {
+    const bool control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+    if (control) {
+      absl::StrAppend(&shown, "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
+    } else {
+      shown += c;
+    }
+  }
+  if (text.size() > kMost) absl::StrAppend(&shown, " ... (", text.size() - kMost, " more bytes)");
+  return shown;
+}
+
+}  // namespace
+
 std::string Render(const absl::Status& status) {
   std::optional<Diagnostic> d = DiagnosticOf(status);
-  if (!d.has_value()) return absl::StrCat("error[TF7000]: ", status.message(), "\n");
-  std::string text = absl::StrCat(Headline(*d), "\n");
-  if (!d->hint.empty()) absl::StrAppend(&text, "  hint: ", d->hint, "\n");
+  if (!d.has_value()) return absl::StrCat("error[TF7000]: ", Printable(status.message()), "\n");
+  std::string text = absl::StrCat(Printable(Headline(*d)), "\n");
+  if (!d->hint.empty()) absl::StrAppend(&text, "  hint: ", Printable(d->hint), "\n");
   return text;
 }
 

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -72,6 +74,7 @@ class Reader {
     TWIN_RETURN_IF_ERROR(ReadSource());
     TWIN_RETURN_IF_ERROR(ReadFiles());
     TWIN_RETURN_IF_ERROR(ReadTensors());
+    TWIN_RETURN_IF_ERROR(CheckSources());
     TWIN_RETURN_IF_ERROR(ReadLedger());
     TWIN_RETURN_IF_ERROR(CheckGraphs());
     return std::move(manifest_);
@@ -218,6 +221,45 @@ class Reader {
     }
     std::sort(manifest_.tensors.begin(), manifest_.tensors.end(),
               [](const ManifestTensor& a, const ManifestTensor& b) { return a.name < b.name; });
+    return absl::OkStatus();
+  }
+
+  // A program reads a source tensor as the row of that tensor says it is.
+  absl::Status CheckSources() const {
+    absl::flat_hash_map<absl::string_view, const Weight*> rows;
+    for (const ManifestSourceFile& file : manifest_.source_files) {
+      for (const SourceTensor& tensor : file.tensors) rows[tensor.name] = tensor.source.get();
+    }
+    absl::flat_hash_set<const Weight*> seen;
+    for (const ManifestTensor& tensor : manifest_.tensors) {
+      TWIN_RETURN_IF_ERROR(CheckSourcesOf(*tensor.program, rows, seen));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSourcesOf(const Weight& program,
+                              const absl::flat_hash_map<absl::string_view, const Weight*>& rows,
+                              absl::flat_hash_set<const Weight*>& seen) const {
+    if (!seen.insert(&program).second) return absl::OkStatus();
+    for (const WeightPtr& child : program.children()) {
+      TWIN_RETURN_IF_ERROR(CheckSourcesOf(*child, rows, seen));
+    }
+    const auto check = [&](const Weight& source) {
+      const auto row = rows.find(source.source_name());
+      if (row == rows.end() || row->second == &source) return absl::OkStatus();
+      return Fail(absl::StrCat("source tensor ", JsonQuoted(source.source_name(), 200), " is ",
+                               Name(row->second->dtype()), ShapeText(row->second->shape()),
+                               " in its row and ", Name(source.dtype()), ShapeText(source.shape()),
+                               " in a program"));
+    };
+    if (program.kind() == WeightKind::kSource) return check(program);
+    if (program.kind() != WeightKind::kStack) return absl::OkStatus();
+    if (program.shape()[0] > static_cast<int64_t>(rows.size())) {
+      return Fail("a program stacks more tensors than the source has");
+    }
+    for (int64_t i = 0; i < program.shape()[0]; ++i) {
+      TWIN_RETURN_IF_ERROR(check(*StackMember(program, i)));
+    }
     return absl::OkStatus();
   }
 

@@ -44,7 +44,6 @@ def test_an_honest_twin_is_proven(tool, tiny, twin):
     (lambda body: "\n".join(line for line in body.split("\n") if not line.startswith("source_graph")), "recipe", "source_graph"),
     (replace('hidden_size\\": 48', 'hidden_size\\": 49'), "headers", "config.json"),
     (lambda body: body.replace('name: "config.json"\n  content', 'name: "generation_config.json"\n  content'), "headers", "config.json"),
-    (replace('name: "model.norm.weight"\n  dtype: "BF16"', 'name: "model.norm.weight"\n  dtype: "F16"'), "headers", "model.norm.weight"),
 ])
 def test_a_lie_that_is_sealed_anew_is_found(tool, tiny, twin, edit, check, subject):
     reseal(twin, edit)
@@ -67,6 +66,8 @@ def verbs_on(tool, tiny, twin, tmp_path):
     (lambda twin: reseal(twin, replace('\ngraph: "graph', '\ngraph: "giraffe')), "TF1801"),
     (lambda twin: reseal(twin, replace('\nsource_graph: "graph', '\nsource_graph: "giraffe')), "TF1801"),
     (lambda twin: reseal(twin, replace('\nshards: 3', '\nshards: -3')), "TF1801"),
+    (lambda twin: reseal(twin, replace('name: "model.norm.weight"\n  dtype: "BF16"', 'name: "model.norm.weight"\n  dtype: "F16"')), "TF1801"),
+    (lambda twin: reseal(twin, replace('  shape: 48\n', '  shape: 4294967296\n')), "TF1801"),
 ])
 def test_damage_has_one_status_for_every_verb(tool, tiny, twin, tmp_path, damage, code):
     damage(twin)

@@ -98,3 +98,13 @@ def test_a_source_that_cannot_come_home_says_why_and_what_to_do(tool, tiny, tmp_
     assert "input_layernorm.weight" in done.err and "arithmetic with another tensor" in done.err, done
     assert "--skip-step" in done.err and "fold_norm_scale: 4 rewritten" in done.err, done
     assert left_by(tmp_path, "home") == []
+
+
+def test_what_a_terminal_obeys_is_shown(tool, tmp_path):
+    """A config's words reach the terminal as text: no escape is obeyed, no NUL ends the sentence, none is endless."""
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "\\u001b[31mX\\u0000y"}')
+    done = tool("inspect", "--from-config", config)
+    assert "\x1b" not in done.err and "\\x1b[31mX\\x00y" in done.err and "hint: " in done.err, done
+    config.write_text('{"model_type": "' + "x" * 100000 + '"}')
+    assert len(tool("inspect", "--from-config", config).err) < 6000

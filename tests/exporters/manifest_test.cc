@@ -84,6 +84,8 @@ TEST(Manifest, IsReadAsHostile) {
   ExpectRefused(Resealed(Text().substr(0, Text().rfind("manifest_sha256")) +
                          "files { name: \"x\" bytes: -4 }\n" + "manifest_sha256: \"\"\n"),
                 "impossible");
+  ExpectRefused(with("shape: 48", "shape: 4294967296"), "in a program");
+  ExpectRefused(with("shape: 48", "shape: 48 shape: 1"), "in a program");
   EXPECT_TRUE(ParseManifest(Resealed(Text()), "m").ok()) << "the seal itself is remade well";
 }
 
