@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/parallel.h"
 #include "weights/dtype.h"
 
 namespace twinforge {
@@ -79,10 +80,14 @@ Groups CutFiles(const std::vector<OutputFile>& files, int64_t share, int64_t til
     const OutputFile& file = files[f];
     Cutter cutter(static_cast<int32_t>(f), share, tile_bytes, result.groups);
     cutter.Header(static_cast<int64_t>(file.header.size()));
-    for (size_t t = 0; t < file.tensors.size(); ++t) {
-      Tiling tiling = Cut(file.tensors[t].program, share, tile_bytes);
-      cutter.Tensor(static_cast<int32_t>(t), file.tensors[t], tiling);
-      result.tilings[f].push_back(tiling);
+    std::vector<Tiling>& tilings = result.tilings[f];
+    tilings.resize(file.tensors.size());
+    constexpr int64_t kWorthAThread = 256;
+    ParallelFor(static_cast<int64_t>(tilings.size()), kWorthAThread, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) tilings[t] = Cut(file.tensors[t].program, share, tile_bytes);
+    });
+    for (size_t t = 0; t < tilings.size(); ++t) {
+      cutter.Tensor(static_cast<int32_t>(t), file.tensors[t], tilings[t]);
     }
   }
   return result;

@@ -111,17 +111,24 @@ std::vector<std::vector<PlannedTensor>> Shard(std::vector<PlannedTensor> tensors
 
 OutputFile MakeFile(std::string name, std::vector<PlannedTensor> tensors, const Metadata& metadata) {
   OutputFile file{.name = std::move(name)};
-  std::vector<std::pair<HeaderEntry, PlannedTensor>> order;
-  for (PlannedTensor& tensor : tensors) order.emplace_back(EntryOf(tensor), std::move(tensor));
+  std::vector<HeaderEntry> unordered;
+  std::vector<size_t> order;
+  for (const PlannedTensor& tensor : tensors) {
+    order.push_back(unordered.size());
+    unordered.push_back(EntryOf(tensor));
+  }
   std::sort(order.begin(), order.end(),
-            [](const auto& a, const auto& b) { return WrittenBefore(a.first, b.first); });
+            [&](size_t a, size_t b) { return WrittenBefore(unordered[a], unordered[b]); });
   std::vector<HeaderEntry> entries;
+  entries.reserve(order.size());
+  file.tensors.reserve(order.size());
   int64_t offset = 0;
-  for (auto& [entry, tensor] : order) {
-    file.tensors.push_back(
-        {std::move(tensor.name), std::move(tensor.program), std::move(tensor.roles), offset, entry.bytes});
-    offset += entry.bytes;
-    entries.push_back(std::move(entry));
+  for (size_t at : order) {
+    PlannedTensor& tensor = tensors[at];
+    entries.push_back(std::move(unordered[at]));
+    file.tensors.push_back({std::move(tensor.name), std::move(tensor.program), std::move(tensor.roles),
+                            offset, entries.back().bytes});
+    offset += entries.back().bytes;
   }
   file.header = WriteHeader(entries, metadata);
   file.bytes = static_cast<int64_t>(file.header.size()) + offset;
