@@ -72,7 +72,7 @@ class Checkpoint : public TensorReader {
   absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
                             std::byte* out) const override;
   // Fails if any file changed since Open().
-  absl::Status CheckUnchanged() const;
+  absl::Status CheckUnchanged() const override;
 
  private:
   Checkpoint() = default;
