@@ -1,5 +1,6 @@
 #include "eval/retype.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,9 +13,8 @@
 #include "weights/build.h"
 
 namespace twinforge {
-namespace {
 
-DType MostOf(const Graph& graph) {
+DType DTypeOfMost(const Graph& graph) {
   std::map<DType, int64_t> bytes;
   for (const auto& [role, param] : graph.params()) {
     bytes[param.type.dtype] += param.program->element_count() * ElementBytes(param.type.dtype);
@@ -28,10 +28,12 @@ DType MostOf(const Graph& graph) {
   return most;
 }
 
+namespace {
+
 class Retyper {
  public:
   Retyper(const Graph& graph, DType dtype) : all_(dtype == DType::kF64 || dtype == DType::kF32), to_(dtype) {
-    most_ = MostOf(graph);
+    most_ = DTypeOfMost(graph);
   }
 
   DType Of(DType dtype) const { return IsFloat(dtype) && (all_ || dtype == most_) ? to_ : dtype; }

@@ -7,6 +7,9 @@
 
 namespace twinforge {
 
+// The dtype that most bytes of parameters have; f32 where there are none.
+DType DTypeOfMost(const Graph& graph);
+
 // `graph` with every parameter cast to `dtype` (or its program unrounded, params.h), and with inputs and
 // written types following. f64 and f32 replace every floating type. bf16 and f16 replace the one that most
 // parameters have: what a lowered graph computes in f32 stays there.

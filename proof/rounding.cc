@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "eval/evaluate.h"
+#include "eval/retype.h"
 #include "proof/algebra.h"
 #include "proof/inputs.h"
 #include "proof/values.h"
@@ -124,20 +124,6 @@ class Measurer {
   int64_t looked_ = 0;
   double sum_ = 0;
 };
-
-// The dtype that most bytes of parameters have.
-DType DTypeOfMost(const Graph& graph) {
-  std::map<DType, int64_t> bytes;
-  for (const auto& [role, param] : graph.params())
-    bytes[param.type.dtype] += param.program->element_count() * ElementBytes(param.type.dtype);
-  DType most = DType::kF32;
-  int64_t largest = 0;
-  for (const auto& [dtype, count] : bytes) {
-    if (count > largest) most = dtype;
-    largest = std::max(largest, count);
-  }
-  return most;
-}
 
 // The first trial's first output at `dtype`.
 absl::StatusOr<Tensor> OutputAt(const Graph& graph, const ProofTrial& trial, uint64_t seed, DType dtype) {

@@ -45,6 +45,19 @@ NodeId CausalTaps(Emitter& emit, NodeId x, const TapsSlots& slots) {
   return AddBias(emit, y, slots.bias);
 }
 
+NodeId Mixed(Emitter& emit, absl::string_view slot, const TapsSlots& taps) {
+  const NodeId projected = Project(emit, emit.operand(), slot);
+  return emit.Widen(Activate(emit, SILU, CausalTaps(emit, projected, taps)));
+}
+
+NodeId PerHead(Emitter& emit, NodeId x, const Axis& heads) {
+  const int64_t groups = emit.AxisOf(x, 2).size.value().value_or(1);
+  const Axis shared{"shared", Dim(heads.size.value().value_or(1) / groups)};
+  const Axis batch = emit.AxisOf(x, 0), seq = emit.AxisOf(x, 1), channels = emit.AxisOf(x, 3);
+  const NodeId repeated = emit.Broadcast(x, {batch, seq, emit.AxisOf(x, 2), shared, channels}, {0, 1, 2, 4});
+  return emit.Reshape(repeated, {batch, seq, heads, channels});
+}
+
 absl::Status NeedsTaps(const Graph& graph, const Node& node, absl::string_view taps) {
   if (graph.param(node, taps).type.axes[0].size >= 2) return absl::OkStatus();
   return Misfit(node, absl::StrCat(taps, " is of one tap"));

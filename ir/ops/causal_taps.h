@@ -17,6 +17,14 @@ struct TapsSlots {
 // Before the first value stand zeros, or what the state remembers.
 NodeId CausalTaps(Emitter& emit, NodeId x, const TapsSlots& slots);
 
+// silu(taps(the operand projected by `slot`)), in f32 or wider: how a recurrent mixer makes what it
+// remembers.
+NodeId Mixed(Emitter& emit, absl::string_view slot, const TapsSlots& taps);
+
+// x [batch, seq, groups, channels] for each head, which share a group with their neighbours:
+// [batch, seq, heads, channels].
+NodeId PerHead(Emitter& emit, NodeId x, const Axis& heads);
+
 // Whether `taps` has two taps or more, so that there is something to remember.
 absl::Status NeedsTaps(const Graph& graph, const Node& node, absl::string_view taps);
 

@@ -45,21 +45,12 @@ std::vector<StateSlot> State(const Graph& graph, const Node& node) {
                            ActivationAxis(graph.param(node, "k").type.Get("key_dim"))}}}};
 }
 
-NodeId Mixed(Emitter& emit, absl::string_view slot, const TapsSlots& taps) {
-  const NodeId projected = Project(emit, emit.operand(), slot);
-  return emit.Widen(Activate(emit, SILU, CausalTaps(emit, projected, taps)));
-}
-
 // x / sqrt(sum of squares + 1e-6) along the last axis, for each head: [batch, seq, heads, key_dim].
 NodeId UnitPerHead(Emitter& emit, NodeId x, const Axis& heads) {
   const NodeId sum = emit.ReduceLast(ReduceAttrs::SUM, emit.Multiply(x, x));
   const NodeId unit =
       emit.Multiply(x, emit.SpreadFirst(emit.Unary(OpKind::kRsqrt, emit.Shift(sum, 1e-6)), x));
-  const int64_t key_heads = emit.AxisOf(x, 2).size.value().value_or(1);
-  const Axis shared{"shared", Dim(heads.size.value().value_or(1) / key_heads)};
-  const Axis batch = emit.AxisOf(x, 0), seq = emit.AxisOf(x, 1), key = emit.AxisOf(x, 3);
-  const NodeId repeated = emit.Broadcast(unit, {batch, seq, emit.AxisOf(x, 2), shared, key}, {0, 1, 2, 4});
-  return emit.Reshape(repeated, {batch, seq, heads, key});
+  return PerHead(emit, unit, heads);
 }
 
 // a_i b_j of the last axes: [batch, seq, heads, i, j].

@@ -44,25 +44,11 @@ std::vector<StateSlot> State(const Graph& graph, const Node& node) {
                       ActivationAxis(graph.param(node, "b").type.Get("state"))}}}};
 }
 
-NodeId Mixed(Emitter& emit, absl::string_view slot, const TapsSlots& taps) {
-  const NodeId projected = Project(emit, emit.operand(), slot);
-  return emit.Widen(Activate(emit, SILU, CausalTaps(emit, projected, taps)));
-}
-
 NodeId Steps(Emitter& emit, const StateSpaceAttrs& attrs) {
   const NodeId dt = emit.Widen(AddBias(emit, Project(emit, emit.operand(), "dt"), "dt_bias"));
   NodeId step = SoftPlus(emit, dt);
   step = emit.Maximum(step, emit.Like(step, attrs.min_step()));
   return attrs.max_step() == 0 ? step : emit.Minimum(step, emit.Like(step, attrs.max_step()));
-}
-
-// b or c [batch, seq, state_groups, state] for each head: [batch, seq, heads, state].
-NodeId PerHead(Emitter& emit, NodeId x, const Axis& heads) {
-  const int64_t groups = emit.AxisOf(x, 2).size.value().value_or(1);
-  const Axis shared{"shared", Dim(heads.size.value().value_or(1) / groups)};
-  const Axis batch = emit.AxisOf(x, 0), seq = emit.AxisOf(x, 1), state = emit.AxisOf(x, 3);
-  const NodeId repeated = emit.Broadcast(x, {batch, seq, emit.AxisOf(x, 2), shared, state}, {0, 1, 2, 4});
-  return emit.Reshape(repeated, {batch, seq, heads, state});
 }
 
 // The scan of h over positions: [batch, seq, heads, head_dim, state].
