@@ -90,14 +90,10 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   return info == nullptr ? ExitCode::kInternal : info->exit;
 }
 
-namespace {
-
-// What a terminal obeys comes from files that nobody vouches for: escapes are shown, and what is endless is
-// cut.
-std::string Printable(absl::string_view text) {
-  constexpr size_t kMost = 4000;
+std::string Visible(absl::string_view text) {
   std::string shown;
-  for (const char c : text.substr(0, kMost)) {
+  shown.reserve(text.size());
+  for (const char c : text) {
     const bool control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
     if (control) {
       absl::StrAppend(&shown, "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
@@ -105,6 +101,15 @@ std::string Printable(absl::string_view text) {
       shown += c;
     }
   }
+  return shown;
+}
+
+namespace {
+
+// What is endless is cut.
+std::string Printable(absl::string_view text) {
+  constexpr size_t kMost = 4000;
+  std::string shown = Visible(text.substr(0, kMost));
   if (text.size() > kMost) absl::StrAppend(&shown, " ... (", text.size() - kMost, " more bytes)");
   return shown;
 }

@@ -59,6 +59,10 @@ absl::Status WithPlace(const absl::Status& status, absl::string_view outer);
 // The exit status for a failure: the code's, or kInternal where none is carried.
 ExitCode ExitCodeOf(const absl::Status& status);
 
+// `text` with what a terminal would obey shown as \x1b: names come from files that nobody vouches for. Lines
+// and tabs stay.
+std::string Visible(absl::string_view text);
+
 // Several lines, as the command line prints them, without colour; ends in a newline.
 std::string Render(const absl::Status& status);
 

@@ -122,7 +122,7 @@ int Main(int argc, char** argv) {
   if (invocation.format == "json") {
     PrintJson(invocation, std::move(outcome->json));
   } else {
-    std::fputs(outcome->human.c_str(), stdout);
+    std::fputs(Visible(outcome->human).c_str(), stdout);
   }
   if (std::fflush(stdout) != 0) return static_cast<int>(ExitCode::kTransient);
   return static_cast<int>(outcome->exit);
