@@ -65,13 +65,12 @@ absl::StatusOr<std::vector<JsonValue>> SuppressedAlready(const Model& model, con
 
 }  // namespace
 
-absl::StatusOr<JsonValue> TwinGenerationConfig(const Model& model) {
+absl::StatusOr<JsonValue> TwinGenerationConfig(const Model& model, const Graph& graph) {
   const std::vector<std::string>& files = model.companions;
   const bool has_file = std::find(files.begin(), files.end(), kGenerationConfigName) != files.end() ||
                         !model.generation_config.is_null();
-  const ParamAxis* vocab = PaddedVocabulary(model.graph);
-  if (vocab == nullptr || (model.graph.FindParam("lm_head") == nullptr && !has_file))
-    return JsonValue::Null();
+  const ParamAxis* vocab = PaddedVocabulary(graph);
+  if (vocab == nullptr || (graph.FindParam("lm_head") == nullptr && !has_file)) return JsonValue::Null();
   JsonValue config = has_file ? model.generation_config : DerivedGeneration(model.config);
   if (config.kind() != JsonValue::Kind::kObject) return BadGenerationConfig(model, "", "is no object");
   TWIN_ASSIGN_OR_RETURN(std::vector<JsonValue> suppressed, SuppressedAlready(model, config, vocab->logical));

@@ -14,9 +14,10 @@ namespace twinforge {
 
 inline constexpr char kGenerationConfigName[] = "generation_config.json";
 
-// Null where nothing is to be added. TF1415 where the source's file can't be added to: it is no object, or
-// its suppress_tokens is no list of tokens of its vocabulary.
-absl::StatusOr<JsonValue> TwinGenerationConfig(const Model& model);
+// What a twin with `graph` says beside the files of its source `model`. Null where nothing is to be added.
+// TF1415 where the source's file can't be added to: it is no object, or its suppress_tokens is no list of
+// tokens of its vocabulary.
+absl::StatusOr<JsonValue> TwinGenerationConfig(const Model& model, const Graph& graph);
 
 }  // namespace twinforge
 

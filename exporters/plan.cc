@@ -17,35 +17,19 @@
 namespace twinforge {
 namespace {
 
-struct PlannedTensor {
-  std::string name;
-  WeightPtr program;
-  std::vector<std::string> roles;
-};
-
 // What one target says of the model, before it is cut into files.
 struct Content {
-  std::vector<PlannedTensor> tensors;
+  std::vector<TwinTensor> tensors;
   JsonValue config;  // null: none is written
   std::string layout;
   std::vector<std::string> warnings;
 };
 
 absl::StatusOr<Content> ContentOfLayout(const Model& model, const Layout& layout) {
-  TWIN_ASSIGN_OR_RETURN(std::vector<NamedProgram> files, FilesFromGraph(layout, model.graph));
   Content content;
+  TWIN_ASSIGN_OR_RETURN(content.tensors, TensorsOfLayout(layout, model.graph));
   content.layout = layout.name;
   TWIN_ASSIGN_OR_RETURN(content.config, ConfigFromGraph(layout, model.graph, model.config));
-  std::map<absl::string_view, const LayoutTensor*> by_name;
-  for (const LayoutTensor& tensor : layout.tensors) by_name[tensor.name] = &tensor;
-  for (NamedProgram& file : files) {
-    PlannedTensor tensor{.name = std::move(file.name), .program = std::move(file.program)};
-    auto said = by_name.find(tensor.name);
-    if (said != by_name.end()) {
-      for (const LayoutPart& part : said->second->parts) tensor.roles.push_back(part.role);
-    }
-    content.tensors.push_back(std::move(tensor));
-  }
   return content;
 }
 
@@ -64,9 +48,7 @@ absl::StatusOr<Content> HfContent(const Model& model) {
 
 absl::StatusOr<Content> TwinContent(const Model& model) {
   Content content;
-  for (TwinTensor& tensor : TwinTensors(model.graph)) {
-    content.tensors.push_back({std::move(tensor.name), std::move(tensor.program), std::move(tensor.roles)});
-  }
+  content.tensors = TwinTensors(model.graph);
   if (model.layouts.empty()) return content;
   absl::StatusOr<JsonValue> config = ConfigFromGraph(model.layouts[0], model.graph, model.config);
   if (config.ok()) {
@@ -88,16 +70,16 @@ std::string FileName(size_t at, size_t count) {
   return absl::StrFormat("model-%05d-of-%05d.safetensors", at + 1, count);
 }
 
-HeaderEntry EntryOf(const PlannedTensor& tensor) {
+HeaderEntry EntryOf(const TwinTensor& tensor) {
   return {tensor.name, tensor.program->dtype(), tensor.program->shape(),
           FileBytes(tensor.program->dtype(), tensor.program->element_count()).value_or(0)};
 }
 
 // Tensors in their order, a new file where the next would pass `limit`, as the Hub's own libraries cut.
-std::vector<std::vector<PlannedTensor>> Shard(std::vector<PlannedTensor> tensors, int64_t limit) {
-  std::vector<std::vector<PlannedTensor>> shards(1);
+std::vector<std::vector<TwinTensor>> Shard(std::vector<TwinTensor> tensors, int64_t limit) {
+  std::vector<std::vector<TwinTensor>> shards(1);
   int64_t bytes = 0;
-  for (PlannedTensor& tensor : tensors) {
+  for (TwinTensor& tensor : tensors) {
     int64_t more = EntryOf(tensor).bytes;
     if (!shards.back().empty() && bytes + more > limit) {
       shards.emplace_back();
@@ -109,11 +91,11 @@ std::vector<std::vector<PlannedTensor>> Shard(std::vector<PlannedTensor> tensors
   return shards;
 }
 
-OutputFile MakeFile(std::string name, std::vector<PlannedTensor> tensors, const Metadata& metadata) {
+OutputFile MakeFile(std::string name, std::vector<TwinTensor> tensors, const Metadata& metadata) {
   OutputFile file{.name = std::move(name)};
   std::vector<HeaderEntry> unordered;
   std::vector<size_t> order;
-  for (const PlannedTensor& tensor : tensors) {
+  for (const TwinTensor& tensor : tensors) {
     order.push_back(unordered.size());
     unordered.push_back(EntryOf(tensor));
   }
@@ -124,7 +106,7 @@ OutputFile MakeFile(std::string name, std::vector<PlannedTensor> tensors, const 
   file.tensors.reserve(order.size());
   int64_t offset = 0;
   for (size_t at : order) {
-    PlannedTensor& tensor = tensors[at];
+    TwinTensor& tensor = tensors[at];
     entries.push_back(std::move(unordered[at]));
     file.tensors.push_back({std::move(tensor.name), std::move(tensor.program), std::move(tensor.roles),
                             offset, entries.back().bytes});
@@ -136,8 +118,8 @@ OutputFile MakeFile(std::string name, std::vector<PlannedTensor> tensors, const 
 }
 
 // 4- and 6-bit tensors must fill whole bytes.
-absl::Status CheckPacking(const std::vector<PlannedTensor>& tensors) {
-  for (const PlannedTensor& tensor : tensors) {
+absl::Status CheckPacking(const std::vector<TwinTensor>& tensors) {
+  for (const TwinTensor& tensor : tensors) {
     if (FileBytes(tensor.program->dtype(), tensor.program->element_count()).has_value()) continue;
     return Error(1610, tensor.name,
                  absl::StrCat(tensor.program->element_count(), " elements of ", Name(tensor.program->dtype()),
@@ -153,7 +135,7 @@ absl::Status AddSmallFiles(const Model& model, const JsonValue& config, ExportPl
     plan.small_files.push_back({std::move(name), std::move(content)});
   };
   if (!config.is_null()) add("config.json", config.Text() + "\n");
-  TWIN_ASSIGN_OR_RETURN(const JsonValue generation, TwinGenerationConfig(model));
+  TWIN_ASSIGN_OR_RETURN(const JsonValue generation, TwinGenerationConfig(model, model.graph));
   if (!generation.is_null()) add("generation_config.json", generation.Text() + "\n");
   if (plan.files.size() > 1) add("model.safetensors.index.json", IndexText(plan.files));
   std::set<std::string> written = {"README.md", kManifestName};
@@ -203,7 +185,7 @@ absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& o
   plan.target = options.target;
   plan.layout = std::move(content.layout);
   plan.warnings = std::move(content.warnings);
-  std::vector<std::vector<PlannedTensor>> shards =
+  std::vector<std::vector<TwinTensor>> shards =
       Shard(std::move(content.tensors), std::max<int64_t>(1, options.shard_bytes));
   Metadata metadata = {{"format", "pt"}, {"twin", "twin.manifest.textproto"}};
   if (options.target == Target::kTwin) metadata[0].second = "twin";

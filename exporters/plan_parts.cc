@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/diagnostic.h"
 #include "base/sha256.h"
+#include "base/status_macros.h"
 #include "exporters/stream.h"
 #include "exporters/tiles.h"
 
@@ -105,6 +107,22 @@ std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sour
   }
   for (const Companion& file : plan.companions) add(file.name);
   return sha.Finish();
+}
+
+absl::StatusOr<std::vector<TwinTensor>> TensorsOfLayout(const Layout& layout, const Graph& graph) {
+  TWIN_ASSIGN_OR_RETURN(std::vector<NamedProgram> files, FilesFromGraph(layout, graph));
+  std::map<absl::string_view, const LayoutTensor*> by_name;
+  for (const LayoutTensor& tensor : layout.tensors) by_name[tensor.name] = &tensor;
+  std::vector<TwinTensor> tensors;
+  for (NamedProgram& file : files) {
+    TwinTensor tensor{.name = std::move(file.name), .program = std::move(file.program)};
+    const auto said = by_name.find(tensor.name);
+    if (said != by_name.end()) {
+      for (const LayoutPart& part : said->second->parts) tensor.roles.push_back(part.role);
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
 }
 
 std::string IndexText(const std::vector<OutputFile>& files) {

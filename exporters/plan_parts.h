@@ -1,4 +1,4 @@
-// The parts of an export plan that do not depend on what is written: memory, digest, index.
+// The parts of an export plan that others need too: tensors with their roles, memory, digest, index.
 #ifndef TWINFORGE_EXPORTERS_PLAN_PARTS_H_
 #define TWINFORGE_EXPORTERS_PLAN_PARTS_H_
 
@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "exporters/exporter.h"
+#include "ir/layout.h"
 
 namespace twinforge {
 
@@ -19,6 +21,9 @@ absl::Status PlanMemory(int64_t source_tensors, const ExportOptions& options, Ex
 
 // Over all that will be written and what it is read from; not over budget or threads.
 std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sources);
+
+// The stored tensors of `graph` in `layout`, each with the roles that it holds. Fails as FilesFromGraph does.
+absl::StatusOr<std::vector<TwinTensor>> TensorsOfLayout(const Layout& layout, const Graph& graph);
 
 // model.safetensors.index.json.
 std::string IndexText(const std::vector<OutputFile>& files);

@@ -11,11 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/file.h"
+#include "base/json_reader.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "exporters/compare.h"
-#include "ir/text.h"
-#include "ir/verify.h"
+#include "exporters/difference.h"
+#include "exporters/header.h"
+#include "exporters/prove_structure.h"
+#include "exporters/tensor_hash.h"
 #include "weights/build.h"
 #include "weights/text.h"
 
@@ -45,17 +48,53 @@ void Conclude(ProofReport& report) {
                    [&](const ProofRow& a, const ProofRow& b) { return rank(a) < rank(b); });
 }
 
-// Stored tensors that a program reads, as it expects them.
-void CollectSources(const WeightPtr& program, std::map<std::string, WeightPtr>& found) {
-  if (program->kind() == WeightKind::kSource) found.emplace(program->source_name(), program);
-  for (int64_t i = 0; program->kind() == WeightKind::kStack && i < program->shape()[0]; ++i) {
-    const WeightPtr member = StackMember(*program, i);
-    found.emplace(member->source_name(), member);
+// The header that the manifest's rows describe: unforge writes this one.
+std::string HeaderOf(const ManifestSourceFile& file) {
+  if (!file.header.empty()) return file.header;
+  std::vector<HeaderEntry> entries;
+  for (const SourceTensor& tensor : file.tensors) {
+    const Weight& source = *tensor.source;
+    entries.push_back({tensor.name, source.dtype(), source.shape(),
+                       FileBytes(source.dtype(), source.element_count()).value_or(0)});
   }
-  for (const WeightPtr& child : program->children()) CollectSources(child, found);
+  return WriteHeader(entries, file.metadata);
 }
 
-bool IsOfAdapter(const std::string& name) { return name.rfind("adapter/", 0) == 0; }
+// What each tensor of one file hashes to, as the file passes by from its beginning.
+class PassingTensors {
+ public:
+  // Without it no tensor is expected. An importer found the header sound.
+  absl::Status Expect(const std::string& path) {
+    TWIN_ASSIGN_OR_RETURN(const std::string bytes, ReadHeaderBytes(path));
+    TWIN_ASSIGN_OR_RETURN(ReadHeader header, ParseHeader(absl::string_view(bytes).substr(8), path));
+    entries_ = std::move(header.entries);
+    at_ = static_cast<int64_t>(bytes.size());
+    return absl::OkStatus();
+  }
+
+  void Add(int64_t offset, const char* bytes, int64_t count) {
+    const int64_t end = offset + count;
+    while (next_ < entries_.size() && at_ < end) {
+      const int64_t from = std::max(at_, offset), till = std::min(end, at_ + entries_[next_].bytes);
+      hash_.Add(bytes + (from - offset), till - from);
+      if (till < at_ + entries_[next_].bytes) return;
+      at_ += entries_[next_].bytes;
+      hashes_[entries_[next_++].name] = hash_.Finish();
+    }
+  }
+  // Tensors without elements at the end of a file pass with its last byte.
+  std::map<std::string, std::string> Finish() {
+    while (next_ < entries_.size()) hashes_[entries_[next_++].name] = hash_.Finish();
+    return std::move(hashes_);
+  }
+
+ private:
+  std::vector<HeaderEntry> entries_;  // ascending by offset, without gaps
+  int64_t at_ = 0;                    // where the next one begins
+  size_t next_ = 0;
+  TensorHash hash_;
+  std::map<std::string, std::string> hashes_;
+};
 
 class Prover {
  public:
@@ -80,20 +119,17 @@ class Prover {
   void CheckSourceRows();
   absl::Status CheckSourceTexts();
   absl::Status CheckCompanions();
+  void CheckOrigins();
   absl::Status CheckFiles();
-  absl::StatusOr<std::string> HashFile(const ReadableFile& file);
+  absl::Status CheckFile(const ManifestFile& said, bool has_tensors);
+  absl::StatusOr<std::string> HashFile(const ReadableFile& file, PassingTensors& tensors);
+  void CheckTensorHashes(const std::string& file, const std::map<std::string, std::string>& hashes);
   void CheckStrangers();
-  void CheckClaims();
   void CheckStructure();
-  void CheckPrograms(const Graph& graph);
-  absl::StatusOr<std::vector<NamedProgram>> ProgramsOfGraph(const Graph& graph);
-  void CheckConfig(const Graph& graph);
-  void CheckLedger();
   absl::Status CheckForward();
   absl::Status CheckInverse();
   absl::Status ComparePairs(absl::string_view check, const std::vector<Comparison>& pairs,
                             const TensorReader& expected, const TensorReader& stored, int64_t* equal);
-  const Layout* FindLayout() const;
   void Advance(int64_t bytes);
 
   const Model& source_;
@@ -118,8 +154,6 @@ absl::StatusOr<ProofReport> Prover::Run() {
   TWIN_RETURN_IF_ERROR(CheckFiles());
   CheckStrangers();
   CheckStructure();
-  CheckLedger();
-  CheckClaims();
   absl::Status stored = CheckStored(manifest_, stored_);
   if (!stored.ok()) {
     Refuted("files", "tensors", Sentence(stored));
@@ -146,6 +180,9 @@ void Prover::CheckHeaders() {
       Refuted("headers", said.name, "the twin was made from this file, but the source has none of that name");
     } else if (found->second->header_sha256 != said.header_sha256 || found->second->bytes != said.bytes) {
       Refuted("headers", said.name, "its header or length is not the one that the twin was made from");
+    } else if (Sha256Hex(HeaderOf(said)) != said.header_sha256) {
+      Refuted("headers", said.name,
+              "the header that the manifest describes, by metadata and order of tensors, is another");
     } else {
       Proven("headers", said.name);
     }
@@ -194,7 +231,9 @@ absl::Status Prover::CheckSourceTexts() {
     } else if (!there.ok()) {
       Refuted("headers", name, Sentence(there.status()));
     } else if (*there != text->content) {
-      Refuted("headers", name, "the manifest keeps another text than the source has");
+      Refuted("headers", name,
+              absl::StrCat("the manifest keeps another text than the source has: ",
+                           DocumentDifference(text->content, *there)));
     } else {
       Proven("headers", name);
     }
@@ -214,53 +253,94 @@ absl::Status Prover::CheckCompanions() {
       Refuted("headers", name, Sentence(file.status()));
       continue;
     }
-    TWIN_ASSIGN_OR_RETURN(std::string sha256, HashFile(**file));
+    PassingTensors none;
+    TWIN_ASSIGN_OR_RETURN(std::string sha256, HashFile(**file, none));
     if (hashes[CompanionInTwin(name)] != sha256)
       Refuted("headers", name, "the twin carries another file of this name");
   }
+  CheckOrigins();
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Prover::HashFile(const ReadableFile& file) {
+// Every file of the twin is its own, or one that the source had.
+void Prover::CheckOrigins() {
+  std::set<std::string> known = {"README.md"};
+  for (absl::string_view name : kSourceTexts) known.emplace(name);
+  for (const ManifestTensor& tensor : manifest_.tensors) known.insert(tensor.file);
+  for (const std::string& name : manifest_.companions) known.insert(CompanionInTwin(name));
+  for (const ManifestFile& file : manifest_.files) {
+    if (known.count(file.name) == 0)
+      Refuted("files", file.name, "the manifest lists it, and no tensor or companion of the source is in it");
+  }
+}
+
+absl::StatusOr<std::string> Prover::HashFile(const ReadableFile& file, PassingTensors& tensors) {
   Sha256 sha;
   std::string piece(std::min(kHashBytes, file.size()), '\0');
   for (int64_t at = 0; at < file.size(); at += kHashBytes) {
     int64_t count = std::min(kHashBytes, file.size() - at);
     TWIN_RETURN_IF_ERROR(file.ReadAt(at, count, reinterpret_cast<std::byte*>(piece.data())));
     sha.Add(piece.data(), count);
+    tensors.Add(at, piece.data(), count);
     Advance(count);
   }
   return sha.Finish();
 }
 
 absl::Status Prover::CheckFiles() {
-  std::set<std::string> listed;
+  std::set<std::string> listed, with_tensors;
+  for (const ManifestTensor& tensor : manifest_.tensors) with_tensors.insert(tensor.file);
   for (const ManifestFile& said : manifest_.files) {
     listed.insert(said.name);
-    absl::StatusOr<std::unique_ptr<ReadableFile>> file =
-        ReadableFile::Open(absl::StrCat(stored_.root, "/", said.name));
-    if (!file.ok()) {
-      Refuted("files", said.name, Sentence(file.status()));
-      continue;
-    }
-    if ((*file)->size() != said.bytes) {
-      Refuted("files", said.name,
-              absl::StrCat("it has ", (*file)->size(), " bytes, the manifest says ", said.bytes));
-      continue;
-    }
-    TWIN_ASSIGN_OR_RETURN(std::string sha256, HashFile(**file));
-    if (sha256 == said.sha256) {
-      Proven("files", said.name);
-    } else {
-      Refuted("files", said.name,
-              absl::StrCat("its sha256 is ", sha256, ", the manifest says ", said.sha256));
-    }
+    TWIN_RETURN_IF_ERROR(CheckFile(said, with_tensors.count(said.name) > 0));
   }
   for (const SourceTensor& tensor : stored_.tensors) {
     if (listed.insert(tensor.file).second)
       Refuted("files", tensor.file, "the manifest does not list this file");
   }
   return absl::OkStatus();
+}
+
+absl::Status Prover::CheckFile(const ManifestFile& said, bool has_tensors) {
+  const std::string path = absl::StrCat(stored_.root, "/", said.name);
+  absl::StatusOr<std::unique_ptr<ReadableFile>> file = ReadableFile::Open(path);
+  if (!file.ok()) {
+    Refuted("files", said.name, Sentence(file.status()));
+    return absl::OkStatus();
+  }
+  if ((*file)->size() != said.bytes) {
+    Refuted("files", said.name,
+            absl::StrCat("it has ", (*file)->size(), " bytes, the manifest says ", said.bytes));
+    return absl::OkStatus();
+  }
+  PassingTensors tensors;
+  if (const absl::Status sound = has_tensors ? tensors.Expect(path) : absl::OkStatus(); !sound.ok()) {
+    if (ExitCodeOf(sound) == ExitCode::kTransient) return sound;
+    Refuted("files", said.name, absl::StrCat("rows of tensors place them there, and ", Sentence(sound)));
+    return absl::OkStatus();
+  }
+  TWIN_ASSIGN_OR_RETURN(std::string sha256, HashFile(**file, tensors));
+  CheckTensorHashes(said.name, tensors.Finish());
+  if (sha256 == said.sha256) {
+    Proven("files", said.name);
+  } else {
+    Refuted("files", said.name, absl::StrCat("its sha256 is ", sha256, ", the manifest says ", said.sha256));
+  }
+  return absl::OkStatus();
+}
+
+// The rows of `file`'s tensors name that file and their own bytes.
+void Prover::CheckTensorHashes(const std::string& file, const std::map<std::string, std::string>& hashes) {
+  for (const auto& [name, xxh3] : hashes) {
+    const ManifestTensor* said = manifest_.Find(name);
+    if (said == nullptr) continue;  // refuted by CheckStored
+    if (said->file != file) {
+      Refuted("files", name,
+              absl::StrCat("its row places it in ", JsonQuoted(said->file, 200), ", it lies in ", file));
+    } else if (said->xxh3 != xxh3) {
+      Refuted("files", name, absl::StrCat("its xxh3 is ", xxh3, ", its row says ", said->xxh3));
+    }
+  }
 }
 
 // Files beside the twin's that a loader may prefer to them.
@@ -281,139 +361,14 @@ void Prover::CheckStrangers() {
   }
 }
 
-// ---- structure
-
-// What the manifest says of the twin as a whole follows from its tensors.
-void Prover::CheckClaims() {
-  if (manifest_.family != source_.family || manifest_.model_type != source_.model_type) {
-    Refuted("structure", "family",
-            absl::StrCat("the manifest says ", manifest_.family, " (", manifest_.model_type,
-                         "), the source is ", source_.family, " (", source_.model_type, ")"));
-  }
-  const std::string& claim = manifest_.provenance.fidelity;
-  if (claim != "MOVED" && claim != "REASSOCIATED" && claim != "BOUNDED" && claim != "RETRAIN") {
-    return Refuted("structure", "fidelity", absl::StrCat("\"", claim, "\" is no fidelity"));
-  }
-  for (const LedgerRow& row : ledger_) {
-    const bool rounds = row.fate == Fate::kRounded;
-    const bool computes = rounds || row.fate == Fate::kRescaled || row.fate == Fate::kConsumed;
-    if ((claim == "MOVED" && computes) || (claim == "REASSOCIATED" && rounds)) {
-      return Refuted("structure", "fidelity",
-                     absl::StrCat("it claims ", claim, ", and ", row.source, " is ", FateName(row.fate)));
-    }
-  }
-  Proven("structure", "fidelity", claim);
-}
-
 void Prover::CheckStructure() {
-  absl::StatusOr<Graph> graph = ParseGraph(manifest_.graph);
-  if (!graph.ok()) return Refuted("structure", "graph", Sentence(graph.status()));
-  absl::Status verified = Verify(*graph);
-  if (!verified.ok()) return Refuted("structure", "graph", Sentence(verified));
-  Proven("structure", "graph",
-         absl::StrCat(graph->nodes().size(), " nodes, ", graph->params().size(), " parameters"));
-  CheckPrograms(*graph);
-  CheckConfig(*graph);
-}
-
-const Layout* Prover::FindLayout() const {
-  for (const Layout& layout : source_.layouts) {
-    if (layout.name == manifest_.layout) return &layout;
-  }
-  return nullptr;
-}
-
-absl::StatusOr<std::vector<NamedProgram>> Prover::ProgramsOfGraph(const Graph& graph) {
-  std::vector<NamedProgram> programs;
-  if (manifest_.target == Target::kHf) {
-    const Layout* layout = FindLayout();
-    if (layout == nullptr)
-      return absl::NotFoundError("the source's family has no layout of the name in the manifest");
-    return FilesFromGraph(*layout, graph);
-  }
-  for (const TwinTensor& tensor : TwinTensors(graph)) programs.push_back({tensor.name, tensor.program});
-  return programs;
-}
-
-// Every tensor's program is the one that the graph and its layout give: equal programs are one object.
-void Prover::CheckPrograms(const Graph& graph) {
-  absl::StatusOr<std::vector<NamedProgram>> programs = ProgramsOfGraph(graph);
-  if (!programs.ok()) return Refuted("structure", "layout", Sentence(programs.status()));
-  std::set<std::string> said;
-  for (const NamedProgram& program : *programs) {
-    said.insert(program.name);
-    const ManifestTensor* tensor = manifest_.Find(program.name);
-    if (tensor == nullptr) {
-      Refuted("structure", program.name, "the graph needs this tensor, the manifest has none of that name");
-    } else if (tensor->program != program.program) {
-      Refuted(
-          "structure", program.name,
-          absl::StrCat("the graph gives ", Text(program.program), ", the manifest ", Text(tensor->program)));
-    }
-  }
-  for (const ManifestTensor& tensor : manifest_.tensors) {
-    if (said.count(tensor.name) == 0) Refuted("structure", tensor.name, "no parameter of the graph is in it");
-    std::map<std::string, WeightPtr> reads;
-    CollectSources(tensor.program, reads);
-    for (const auto& [name, as] : reads) {
-      auto found = source_nodes_.find(name);
-      // Adapters are files of their own, beside the source.
-      if (found == source_nodes_.end() && !IsOfAdapter(name)) {
-        Refuted("structure", tensor.name,
-                absl::StrCat("it reads ", name, ", which the source does not have"));
-      } else if (found != source_nodes_.end() && found->second != as) {
-        Refuted("structure", tensor.name,
-                absl::StrCat("it reads ", Text(as), ", the source has ", Text(found->second)));
-      }
-    }
-  }
-  Proven("structure", "programs", absl::StrCat(programs->size(), " tensors"));
-}
-
-void Prover::CheckConfig(const Graph& graph) {
-  absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(stored_.root, "/config.json"));
-  const Layout* layout = manifest_.target == Target::kHf ? FindLayout()
-                         : source_.layouts.empty()       ? nullptr
-                                                         : &source_.layouts[0];
-  if (layout == nullptr) return;
-  absl::StatusOr<JsonValue> config = ConfigFromGraph(*layout, graph, source_.config);
-  if (!config.ok()) {
-    // A native twin need not be sayable in the family's keys; then there is no file to be wrong.
-    if (manifest_.target == Target::kTwin && !there.ok()) return;
-    return Refuted("structure", "config.json", Sentence(config.status()));
-  }
-  if (!there.ok()) return Refuted("structure", "config.json", Sentence(there.status()));
-  if (*there != config->Text() + "\n") {
-    return Refuted("structure", "config.json", "it is not what the graph and the source's config say");
-  }
-  Proven("structure", "config.json");
-}
-
-// Every source tensor is held, or dropped by a rule with a name; and the manifest's ledger says the same.
-void Prover::CheckLedger() {
   std::vector<NamedProgram> programs;
   for (const ManifestTensor& tensor : manifest_.tensors) programs.push_back({tensor.name, tensor.program});
   std::vector<WeightPtr> sources;
   for (const SourceTensor& tensor : source_.sources) sources.push_back(tensor.source);
   ledger_ = Invert(programs, sources);
-  std::map<std::string, Fate> said;
-  for (const LedgerRow& row : manifest_.ledger) said[row.source] = row.fate;
-  int64_t wrong = 0;
-  for (size_t i = 0; i < ledger_.size(); ++i) {
-    const LedgerRow& row = ledger_[i];
-    bool ignored = !source_.sources[i].ignored.empty();
-    auto found = said.find(row.source);
-    if (!ignored && (row.fate == Fate::kPartial || row.fate == Fate::kUnused)) {
-      Refuted("structure", row.source, absl::StrCat("the twin does not hold it: ", row.reason));
-      ++wrong;
-    } else if (found == said.end() || found->second != row.fate) {
-      Refuted("structure", row.source,
-              absl::StrCat("the ledger calls it ", found == said.end() ? "nothing" : FateName(found->second),
-                           ", it is ", FateName(row.fate)));
-      ++wrong;
-    }
-  }
-  if (wrong == 0) Proven("structure", "ledger", absl::StrCat(ledger_.size(), " source tensors"));
+  for (ProofRow& row : ProveStructure({source_, manifest_, stored_.root, ledger_}))
+    report_.rows.push_back(std::move(row));
 }
 
 // ---- bytes
@@ -437,10 +392,8 @@ absl::Status Prover::ComparePairs(absl::string_view check, const std::vector<Com
 absl::Status Prover::CheckForward() {
   std::vector<Comparison> pairs;
   for (const ManifestTensor& tensor : manifest_.tensors) {
-    std::map<std::string, WeightPtr> reads;
-    CollectSources(tensor.program, reads);
     bool readable = true, adapted = false;
-    for (const auto& [name, as] : reads) {
+    for (const auto& [name, as] : SourceNodesOf(tensor.program)) {
       auto found = source_nodes_.find(name);
       const bool there = found != source_nodes_.end() && found->second == as;
       readable = readable && there;
@@ -448,7 +401,7 @@ absl::Status Prover::CheckForward() {
     }
     if (adapted)
       Row("forward", tensor.name, Verdict::kIncomplete, "the adapter that it holds is not at hand");
-    if (!readable) continue;  // else refuted by CheckPrograms
+    if (!readable) continue;  // else refuted by ProveStructure
     WeightPtr stored = Source(tensor.name, tensor.program->dtype(), tensor.program->shape());
     pairs.push_back({tensor.name, tensor.program, std::move(stored)});
   }

@@ -17,6 +17,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "exporters/groups.h"
+#include "exporters/tensor_hash.h"
 #include "weights/codec.h"
 
 namespace twinforge {
@@ -60,26 +61,6 @@ struct Worker {
   std::unique_ptr<Scratch> scratch = std::make_unique<Scratch>();
   const OutputTensor* last = nullptr;
   int64_t peak_scratch = 0;
-};
-
-// XXH3, 128 bits. Beside SHA-256, which signs each file, tensors get a hash that costs next to nothing: two
-// passes of SHA-256 would make hashing, not the disk, the limit.
-class TensorHash {
- public:
-  TensorHash() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
-  ~TensorHash() { XXH3_freeState(state_); }
-  TensorHash(const TensorHash&) = delete;
-  TensorHash& operator=(const TensorHash&) = delete;
-
-  void Add(const std::byte* bytes, int64_t count) { XXH3_128bits_update(state_, bytes, count); }
-  std::string Finish() {
-    XXH128_hash_t hash = XXH3_128bits_digest(state_);
-    XXH3_128bits_reset(state_);
-    return absl::StrCat(absl::Hex(hash.high64, absl::kZeroPad16), absl::Hex(hash.low64, absl::kZeroPad16));
-  }
-
- private:
-  XXH3_state_t* state_;
 };
 
 struct FileState {

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "proof/departure.h"
 #include "proof/layers.h"
 #include "proof/recipe_again.h"
 
@@ -39,6 +40,10 @@ FaultPlace PlaceOf(const Node& node, std::string role, std::string what) {
   place.role = std::move(role);
   place.what = std::move(what);
   return place;
+}
+
+FaultPlace PlaceOf(const GraphDeparture& odd, absl::string_view what) {
+  return PlaceOf(odd.node, odd.role, absl::StrCat(what, odd.what.empty() ? "" : ": ", odd.what));
 }
 
 class TwinProver {
@@ -158,24 +163,18 @@ class TwinProver {
     return place;
   }
 
-  // The first block in which the recorded graph is not what the recipe makes.
+  // The first block in which the recorded graph is not what the recipe makes, or the recorded source graph
+  // not the source's.
   std::optional<FaultPlace> FaultOfGraph() const {
-    if (!twin_ || !again_.twin) return std::nullopt;
-    const Graph& made = again_.twin->model.graph;
-    for (const Node& node : twin_->nodes()) {
-      const Node* other = made.FindNode(node.path);
-      if (other == nullptr || other->op != node.op || other->step != node.step ||
-          other->params != node.params ||
-          other->attrs->SerializeAsString() != node.attrs->SerializeAsString())
-        return PlaceOf(node, node.path, "the recipe makes another block of it");
-      for (const auto& [slot, role] : node.params) {
-        const Param& said = *twin_->FindParam(role);
-        const Param& is = *made.FindParam(role);
-        if (said.program != is.program || !(said.type == is.type) || !(said.storage == is.storage))
-          return PlaceOf(node, role, "the recipe makes another parameter of it");
-      }
+    if (twin_ && again_.twin) {
+      const std::optional<GraphDeparture> odd = FirstDeparture(*twin_, again_.twin->model.graph);
+      if (odd) return PlaceOf(*odd, "the recipe makes another of it");
     }
-    return std::nullopt;
+    const absl::StatusOr<Graph> said = ParseGraph(request_.manifest.provenance.source_graph);
+    if (!said.ok() || !Verify(*said).ok()) return std::nullopt;
+    const std::optional<GraphDeparture> odd = FirstDeparture(*said, request_.source.graph);
+    if (!odd) return std::nullopt;
+    return PlaceOf(*odd, "the manifest's source_graph has another of it than the source");
   }
 
   // A row about a tensor of the twin, or about one of the source that the twin holds.

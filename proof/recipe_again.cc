@@ -11,6 +11,7 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "ir/text.h"
+#include "proof/departure.h"
 
 namespace twinforge {
 namespace {
@@ -34,6 +35,8 @@ std::string Difference(absl::string_view said, absl::string_view found) {
   const std::vector<absl::string_view> a = absl::StrSplit(said, '\n'), b = absl::StrSplit(found, '\n');
   size_t line = 0;
   while (line < a.size() && line < b.size() && a[line] == b[line]) ++line;
+  if (line < a.size() && line < b.size())
+    return absl::StrCat("line ", line + 1, ": ", PartedLines(a[line], b[line]));
   return absl::StrCat("line ", line + 1, ": the manifest says ",
                       line < a.size() ? JsonQuoted(a[line], kQuoted) : "nothing", ", it is ",
                       line < b.size() ? JsonQuoted(b[line], kQuoted) : "nothing");
