@@ -85,12 +85,13 @@ void SayClaims(const RoundingProof& claims, Outcome& outcome) {
     rounded.push_back({{"tensor", tensor.name},
                        {"largest", tensor.largest},
                        {"mean", tensor.mean},
-                       {"within", tensor.within}});
+                       {"claimed", tensor.claimed},
+                       {"within", tensor.verdict == Verdict::kProven}});
   }
   const ThreeWay& ways = claims.three_way;
   absl::StrAppend(&outcome.human, "claims ", VerdictName(claims.verdict), ": ",
                   Grouped(claims.rounded.size()), " tensors rounded, by ", Short(largest),
-                  " of an element at most");
+                  " of a magnitude at most");
   if (ways.verdict != Verdict::kIncomplete) {
     absl::StrAppend(&outcome.human, "; in ", ways.dtype, " off by ", Short(ways.twin_error),
                     ", the source itself by ", Short(ways.source_error), " (", ways.multiple,

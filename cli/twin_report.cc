@@ -71,7 +71,8 @@ absl::StatusOr<Prepared*> Prepare(const RecipeFlags& recipe, const WriteFlags& w
 
 std::string FidelityText(absl::string_view fidelity, absl::string_view bound) {
   return absl::StrCat(
-      fidelity, bound.empty() ? "" : absl::StrCat(", each rounded weight within ", bound, " of itself"));
+      fidelity,
+      bound.empty() ? "" : absl::StrCat(", each rounded weight within ", bound, " of its magnitude"));
 }
 
 std::string HumanReport(const Twin& twin) {

@@ -41,7 +41,7 @@ struct Prepared {
 };
 absl::StatusOr<Prepared*> Prepare(const RecipeFlags& recipe, const WriteFlags& write, Model model);
 
-// "BOUNDED, each rounded weight within 2^-8 of itself"
+// "BOUNDED, each rounded weight within 2^-8 of its magnitude"
 std::string FidelityText(absl::string_view fidelity, absl::string_view bound);
 std::string HumanReport(const Twin& twin);
 // sites, refused, steps, fidelity.

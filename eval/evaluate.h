@@ -30,7 +30,8 @@ struct EvalOptions {
   // decomposition computes in f32 whatever the model's type is (norms, softmax, rotary tables) is f32 or
   // wider.
   std::optional<DType> dtype;
-  // Weight programs without the rounding of their storage (params.h, Unrounded). Only with dtype f64.
+  // Weight programs without the rounding of their storage (weights/rounding.h, Unrounded). Only with dtype
+  // f64.
   bool unrounded_weights = false;
   // Keep parameters between calls of Run(). Off, one is read when it is used and dropped.
   bool keep_params = true;

@@ -3,10 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "weights/build.h"
 
 namespace twinforge {
 namespace {
@@ -25,66 +23,6 @@ uint64_t KeyOf(const Weight& source, uint64_t seed) {
   for (int64_t extent : source.shape()) key = Mix(key ^ static_cast<uint64_t>(extent));
   return key;
 }
-
-// Rebuilds a program bottom-up; a shared part is rebuilt once.
-class Unrounder {
- public:
-  WeightPtr Of(const WeightPtr& w) {
-    const auto known = done_.find(w.get());
-    if (known != done_.end()) return known->second;
-    WeightPtr result = Rebuild(*w, w);
-    done_[w.get()] = result;
-    return result;
-  }
-
- private:
-  WeightPtr Rebuild(const Weight& w, const WeightPtr& self) {
-    switch (w.kind()) {
-      case WeightKind::kSource:
-      case WeightKind::kStack:
-        return IsFloat(w.dtype()) ? Cast(self, DType::kF64) : self;
-      case WeightKind::kFill:
-        return IsFloat(w.dtype()) ? Fill(w.fill(), DType::kF64, w.shape()) : self;
-      case WeightKind::kTake:
-        return Take(Of(w.child()), w.axis(), w.map(), w.fill());
-      case WeightKind::kTranspose:
-        return Transpose(Of(w.child()), w.perm());
-      case WeightKind::kReshape:
-        return Reshape(Of(w.child()), w.shape());
-      case WeightKind::kConcat: {
-        std::vector<WeightPtr> parts;
-        for (const WeightPtr& part : w.children()) parts.push_back(Of(part));
-        return Concat(w.axis(), std::move(parts));
-      }
-      case WeightKind::kCast:
-        return IsFloat(w.dtype()) ? Cast(Of(w.child()), DType::kF64) : Cast(Of(w.child()), w.dtype());
-      case WeightKind::kMap:
-        return Map(w.map_fn(), Of(w.child(0)), Of(w.child(1)));
-      case WeightKind::kContract:
-        return Contract(Of(w.child(0)), Of(w.child(1)));
-      case WeightKind::kStat:
-        return Stat(w.stat_kind(), Of(w.child()), w.axes());
-      case WeightKind::kGroup:
-        return Group(w);
-    }
-    return self;
-  }
-
-  WeightPtr Group(const Weight& w) {
-    const WeightPtr x = Of(w.child());
-    switch (w.group_fn()) {
-      case GroupFn::kKeepLargest:
-        return GroupKeepLargest(x, w.axis(), w.group_size(), w.keep());
-      case GroupFn::kScale:
-        return GroupScale(x, w.axis(), w.group_size(), w.group_target());
-      case GroupFn::kCodes:
-        return GroupCodes(x, w.axis(), w.group_size(), w.group_target());
-    }
-    return x;
-  }
-
-  absl::flat_hash_map<const Weight*, WeightPtr> done_;
-};
 
 }  // namespace
 
@@ -111,7 +49,5 @@ absl::Status RandomTensors::ReadElements(const Weight& source, int64_t first, in
   }
   return absl::OkStatus();
 }
-
-WeightPtr Unrounded(const WeightPtr& program) { return Unrounder().Of(program); }
 
 }  // namespace twinforge

@@ -43,11 +43,6 @@ class RandomTensors : public TensorReader {
   uint64_t seed_;
 };
 
-// The same program over the same stored values with everything after them in f64: what a rewrite computes in
-// real arithmetic, without the rounding that its storage adds. Codes and scales of quantisation keep their
-// types.
-WeightPtr Unrounded(const WeightPtr& program);
-
 }  // namespace twinforge
 
 #endif  // TWINFORGE_EVAL_PARAMS_H_

@@ -11,6 +11,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "weights/build.h"
+#include "weights/rounding.h"
 
 namespace twinforge {
 

@@ -94,8 +94,8 @@ struct Provenance {
   std::string recipe_name;
   std::string recipe_text;
   std::string fidelity;  // "REASSOCIATED"
-  std::string bound;     // of BOUNDED: how far a weight may be off, as a part of itself: "2^-8"; else ""
-  std::string chip;      // "" where none was named
+  std::string bound;  // of BOUNDED: how far a weight may be off, as a part of its magnitude: "2^-8"; else ""
+  std::string chip;   // "" where none was named
   int64_t shards = 1;
   std::string kernel;                // "" or "paged"
   std::vector<std::string> skipped;  // steps of the recipe that were switched off

@@ -42,7 +42,8 @@ std::string FidelitySentence(const Provenance& provenance) {
   if (fidelity == "BOUNDED")
     return absl::StrCat(
         "Weights that were computed are rounded to the type that stores them",
-        provenance.bound.empty() ? "" : absl::StrCat(", each within ", provenance.bound, " of itself"), ".");
+        provenance.bound.empty() ? "" : absl::StrCat(", each within ", provenance.bound, " of its magnitude"),
+        ".");
   return "Elements were dropped: this twin needs tuning before use.";
 }
 

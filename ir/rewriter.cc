@@ -53,6 +53,7 @@ void Rewriter::SetParam(const std::string& role, ParamType type, WeightPtr progr
              absl::StrCat(role, ": program and type disagree"));
   Touch(OwnerOf(role));
   at->second.type = std::move(type);
+  program_changes_.push_back({role, at->second.program});
   at->second.program = std::move(program);
 }
 
@@ -72,6 +73,7 @@ void Rewriter::AddParam(NodeId node, const std::string& slot, ParamType type, We
   }
   owner.params = std::move(params);
   const std::string role = param.role;
+  program_changes_.push_back({role, nullptr});
   TWIN_CHECK(graph_.params_.emplace(role, std::move(param)).second, "the role is taken");
 }
 

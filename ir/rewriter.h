@@ -4,6 +4,7 @@
 #define TWINFORGE_IR_REWRITER_H_
 
 #include <string>
+#include <vector>
 
 #include "ir/graph.h"
 
@@ -36,6 +37,12 @@ class Rewriter {
 
   // Whether anything was changed since construction.
   bool changed() const { return changed_; }
+  // Every parameter whose program was set, and what it was before: nullptr for one that was added.
+  struct ProgramChange {
+    std::string role;
+    WeightPtr before;
+  };
+  const std::vector<ProgramChange>& program_changes() const { return program_changes_; }
 
  private:
   void Touch(NodeId node);
@@ -43,6 +50,7 @@ class Rewriter {
   Graph& graph_;
   std::string step_;
   bool changed_ = false;
+  std::vector<ProgramChange> program_changes_;
   NodeId first_touched_ = -1;
 };
 

@@ -5,33 +5,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "eval/evaluate.h"
 #include "eval/retype.h"
 #include "proof/algebra.h"
 #include "proof/inputs.h"
 #include "proof/values.h"
-#include "weights/build.h"
+#include "weights/rounding.h"
 
 namespace twinforge {
 namespace {
 
 constexpr int64_t kElementsAtOnce = 1 << 20;
-
-// The smallest normal number of a dtype; below it a code's steps are all the same.
-double SmallestNormal(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 0x1p-1022;
-    case DType::kF32:
-    case DType::kBF16:
-      return 0x1p-126;
-    case DType::kF16:
-      return 0x1p-14;
-    default:
-      return 0x1p-6;  // 8-bit floats with four bits of exponent
-  }
-}
 
 std::vector<double> Doubles(DType dtype, const std::vector<std::byte>& bytes, int64_t count) {
   std::vector<double> values(count);
@@ -39,43 +25,21 @@ std::vector<double> Doubles(DType dtype, const std::vector<std::byte>& bytes, in
   return values;
 }
 
-// Half a unit in the last place of 1, for each dtype that programs compute in.
-double HalfUnit(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 0x1p-53;
-    case DType::kF32:
-      return 0x1p-24;
-    case DType::kF16:
-      return 0x1p-11;
-    case DType::kBF16:
-      return 0x1p-8;
-    default:
-      return 0x1p-3;
-  }
-}
-
-// Verbs of a program that compute, one after the other at most.
-int64_t Roundings(const WeightPtr& w) {
-  int64_t most = 0;
-  for (const WeightPtr& child : w->children()) most = std::max(most, Roundings(child));
-  const bool computes = w->kind() == WeightKind::kCast || w->kind() == WeightKind::kMap ||
-                        w->kind() == WeightKind::kContract || w->kind() == WeightKind::kGroup;
-  return most + (computes ? 1 : 0);
-}
-
+// One program, read three ways: as stored, exact, and how far the two may be apart.
 class Measurer {
  public:
-  Measurer(const ManifestTensor& tensor, const TensorReader& reader, double bound)
-      : tensor_(tensor),
-        stored_(tensor.program),
-        exact_(Unrounded(tensor.program)),
-        reader_(reader),
-        bound_(bound > 0 ? bound : static_cast<double>(Roundings(stored_)) * HalfUnit(stored_->dtype())) {
-    found_.name = tensor.name;
+  Measurer(std::string name, WeightPtr stored, const TensorReader& reader)
+      : stored_(std::move(stored)), bound_(ErrorBoundOf(stored_)), reader_(reader) {
+    found_.name = std::move(name);
+    found_.claimed = StatedRoundings(stored_).Bound();
   }
 
   absl::StatusOr<RoundedTensor> Run() {
+    if (!bound_.known) {
+      found_.verdict = Verdict::kIncomplete;
+      found_.detail = "its program divides by a rounded number or rounds to a type without infinities";
+      return std::move(found_);
+    }
     const Shape& shape = stored_->shape();
     const int64_t rows = shape.empty() ? 1 : shape[0];
     const int64_t width = rows == 0 ? 1 : std::max<int64_t>(stored_->element_count() / rows, 1);
@@ -86,15 +50,24 @@ class Measurer {
         box.start[0] = row;
         box.size[0] = std::min(at_once, rows - row);
       }
-      TWIN_ASSIGN_OR_RETURN(const std::vector<double> stored, Values(stored_, box));
-      TWIN_ASSIGN_OR_RETURN(const std::vector<double> exact, Values(exact_, box));
-      for (size_t i = 0; i < stored.size(); ++i) Look(stored[i], exact[i]);
+      TWIN_RETURN_IF_ERROR(LookAt(box));
     }
     found_.mean = looked_ == 0 ? 0 : sum_ / static_cast<double>(looked_);
     return std::move(found_);
   }
 
  private:
+  absl::Status LookAt(const Box& box) {
+    TWIN_ASSIGN_OR_RETURN(const std::vector<double> stored, Values(stored_, box));
+    TWIN_ASSIGN_OR_RETURN(const std::vector<double> exact, Values(bound_.exact, box));
+    std::vector<double> inner;
+    if (bound_.inner != nullptr) {
+      TWIN_ASSIGN_OR_RETURN(inner, Values(bound_.inner, box));
+    }
+    for (size_t i = 0; i < stored.size(); ++i) Look(stored[i], exact[i], inner.empty() ? 0 : inner[i]);
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::vector<double>> Values(const WeightPtr& program, const Box& box) {
     const int64_t count = ElementCount(box.size);
     std::vector<std::byte> bytes(count * ElementBytes(program->dtype()));
@@ -102,23 +75,26 @@ class Measurer {
     return Doubles(program->dtype(), bytes, count);
   }
 
-  void Look(double stored, double exact) {
+  void Look(double stored, double exact, double inner) {
     if (!std::isfinite(exact) && !std::isfinite(stored)) return;  // it was no number before
-    const double normal = SmallestNormal(stored_->dtype());
     const double lost = std::abs(stored - exact);
-    const double part = std::abs(exact) < normal ? lost / normal : lost / std::abs(exact);
+    const double allowed = bound_.relative * std::abs(exact) + bound_.absolute + inner;
+    // As a part of the magnitude of which `allowed` is the part that all roundings together may take.
+    const double part = lost == 0 ? 0 : lost / allowed * bound_.of_magnitude;
     ++looked_;
     sum_ += part;
     found_.largest = std::max(found_.largest, part);
-    if (part <= bound_ || !found_.within) return;
-    found_.within = false;
-    found_.detail = absl::StrCat("an element is ", exact, " in real arithmetic and ", stored, " stored");
+    if (lost <= allowed || found_.verdict == Verdict::kRefuted) return;
+    found_.verdict = Verdict::kRefuted;
+    found_.detail = absl::StrFormat(
+        "an element is %.17g in real arithmetic and %.17g stored, %.3g apart; its "
+        "roundings account for %.3g",
+        exact, stored, lost, allowed);
   }
 
-  const ManifestTensor& tensor_;
-  const WeightPtr stored_, exact_;
+  const WeightPtr stored_;
+  const ErrorBound bound_;
   const TensorReader& reader_;
-  const double bound_;
   Scratch scratch_;
   RoundedTensor found_;
   int64_t looked_ = 0;
@@ -150,23 +126,50 @@ double MedianError(const Tensor& exact, const Tensor& rounded) {
   return errors[tokens / 2] / size;
 }
 
+// The type that the twin loses most in: that of most of its bytes, or a narrower one through which a weight
+// has gone on its way to a wider.
+DType NarrowestOf(const Graph& twin) {
+  DType narrowest = DTypeOfMost(twin);
+  for (const auto& [role, param] : twin.params()) {
+    if (!IsFloat(param.type.dtype) || OnlyMoves(param.program)) continue;
+    const DType dtype = NarrowestType(param.program);
+    if (HalfUnit(dtype) > HalfUnit(narrowest)) narrowest = dtype;
+  }
+  return narrowest;
+}
+
+// How often a weight of the twin is rounded beyond the once that kMultipleOfOwnError allows for.
+int64_t FurtherRoundings(const Graph& twin) {
+  int64_t most = 1;
+  for (const auto& [role, param] : twin.params())
+    most = std::max(most, StatedRoundings(param.program).narrower_than_f64());
+  return most - 1;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<RoundedTensor>> MeasureRounding(const std::vector<ManifestTensor>& tensors,
-                                                           const TensorReader& reader, double bound) {
+                                                           const TensorReader& reader) {
   std::vector<RoundedTensor> rounded;
-  for (const ManifestTensor& tensor : tensors) {
-    if (OnlyMoves(tensor.program) || !IsFloat(tensor.program->dtype())) continue;
-    TWIN_ASSIGN_OR_RETURN(RoundedTensor found, Measurer(tensor, reader, bound).Run());
+  const auto measure = [&](std::string name, const WeightPtr& program) -> absl::Status {
+    if (OnlyMoves(program) || !IsFloat(program->dtype())) return absl::OkStatus();
+    TWIN_ASSIGN_OR_RETURN(RoundedTensor found, Measurer(std::move(name), program, reader).Run());
     rounded.push_back(std::move(found));
+    return absl::OkStatus();
+  };
+  for (const ManifestTensor& tensor : tensors) {
+    TWIN_RETURN_IF_ERROR(measure(tensor.name, tensor.program));
+    for (const WeightPtr& operand : SelectedFrom(tensor.program))
+      TWIN_RETURN_IF_ERROR(measure(absl::StrCat(tensor.name, " before its selection"), operand));
   }
   return rounded;
 }
 
 ThreeWay CompareThreeWays(const Graph& source, const Graph& twin, uint64_t seed) {
   ThreeWay found;
-  const DType dtype = DTypeOfMost(twin);
+  const DType dtype = NarrowestOf(twin);
   found.dtype = std::string(Name(dtype));
+  found.multiple = kMultipleOfOwnError + static_cast<double>(FurtherRoundings(twin));
   const auto fail = [&](const absl::Status& status) {
     found.reason = std::string(status.message());
     return found;

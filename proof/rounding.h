@@ -23,27 +23,29 @@ namespace twinforge {
 
 // The twin's error beside the source's own at the same dtype. A step of a recipe rounds a weight once more
 // (at most as much as its storage did), and roundings of activations fall otherwise when sums are ordered
-// otherwise; both errors are medians over tokens of the same two models.
+// otherwise; both errors are medians over tokens of the same two models. Each further rounding of a weight
+// may add the source's own error once more.
 inline constexpr double kMultipleOfOwnError = 4;
 
 // One tensor of the twin whose program computes, and therefore rounds.
 struct RoundedTensor {
   std::string name;
-  double largest = 0;  // |stored - exact| / |exact|, over elements in the dtype's normal range
+  double claimed = 0;  // what its roundings may take, as a part of the magnitudes that it is computed from
+  double largest = 0;  // what they took
   double mean = 0;
-  bool within = true;
-  std::string detail;  // of an element that is not: both values
+  Verdict verdict =
+      Verdict::kProven;  // every element within its own bound (weights/rounding.h, ErrorBoundOf)
+  std::string detail;    // of an element that is not; why it can't be told
 };
 
-// Every tensor of `tensors` whose program does more than move values, beside the same program in f64. `bound`
-// is what may be lost, as a part of each element; 0 where nothing is claimed but what storing the result
-// in its dtype takes, once for each verb that computes.
+// Every tensor of `tensors` whose program does more than move values, beside the same program in f64, and
+// what a selection chose from beside the same.
 absl::StatusOr<std::vector<RoundedTensor>> MeasureRounding(const std::vector<ManifestTensor>& tensors,
-                                                           const TensorReader& reader, double bound);
+                                                           const TensorReader& reader);
 
 struct ThreeWay {
   Verdict verdict = Verdict::kIncomplete;
-  std::string dtype;        // "bf16"
+  std::string dtype;        // "bf16": the narrowest that the twin's weights went through
   double source_error = 0;  // median over tokens, as a part of the largest output
   double twin_error = 0;
   double multiple = kMultipleOfOwnError;

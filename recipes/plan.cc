@@ -103,40 +103,18 @@ absl::StatusOr<std::vector<double>> Observe(const Model& model, const WeightPtr&
   return values;
 }
 
-// Places of a step that claim less than `require`, because of the type in which they are stored.
-std::vector<Refusal> TooWeak(const Transform& transform, const Graph& graph, const Sites& sites,
-                             Fidelity require) {
-  std::vector<Refusal> refused;
-  for (const Site& site : sites.fit) {
-    const Fidelity claim = transform.SiteFidelity(graph, site);
-    if (claim >= require) continue;
-    const std::string bound = BoundText(transform.SiteBound(graph, site));
-    refused.push_back(
-        {site.path,
-         absl::StrCat("what is computed there is rounded", bound.empty() ? "" : " within ", bound,
-                      " when it is stored again, ", FidelityName(claim), ", and the recipe requires ",
-                      FidelityName(require), ": `require: ", FidelityName(claim), "` allows it")});
-  }
-  return refused;
-}
-
 // `before` is the graph as `graph` still is when this begins: what `where` selects from.
 absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& transform, const Model& model,
                                    Fidelity require, const Graph& before, Graph& graph) {
   const Selector selector(step.parameters->where());
   const Sites sites = transform.FindSites(graph);
   TWIN_RETURN_IF_ERROR(CheckExpectation(step, graph, selector, KnownPlaces(sites), transform.name()));
-  const std::vector<Refusal> weak = TooWeak(transform, before, sites, require);
-  const auto selected = [&](const Site& site) {
-    const auto is_it = [&](const Refusal& refusal) { return refusal.path == site.path; };
-    return selector.Selects(before, site.path) && std::none_of(weak.begin(), weak.end(), is_it);
-  };
+  const auto selected = [&](const Site& site) { return selector.Selects(before, site.path); };
   const auto observe = [&](const WeightPtr& program) { return Observe(model, program); };
-  absl::StatusOr<StepReport> report = Apply(transform, step.name, graph, selected, observe);
+  absl::StatusOr<StepReport> report = Apply(transform, step.name, graph, selected, observe, require);
   if (!report.ok()) return WithPlace(report.status(), step.place);
   const auto excluded = [&](absl::string_view path) { return !selector.Selects(before, path); };
   auto& refused = report->refused;
-  refused.insert(refused.end(), weak.begin(), weak.end());
   refused.erase(
       std::remove_if(refused.begin(), refused.end(), [&](const Refusal& r) { return excluded(r.path); }),
       refused.end());

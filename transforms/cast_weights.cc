@@ -46,12 +46,7 @@ class CastWeightsTransform : public Transform {
 
   absl::string_view name() const override { return "cast_weights"; }
   Fidelity fidelity() const override { return to_ == DType::kF64 ? Fidelity::kMoved : Fidelity::kBounded; }
-  Fidelity SiteFidelity(const Graph& graph, const Site& site) const override {
-    return IsLossless(graph.FindParam(site.path)->type.dtype, to_) ? Fidelity::kMoved : Fidelity::kBounded;
-  }
-  double SiteBound(const Graph& graph, const Site& site) const override {
-    return IsLossless(graph.FindParam(site.path)->type.dtype, to_) ? 0 : HalfUnit(to_);
-  }
+  Fidelity SiteFidelity(const Graph&, const Site&) const override { return Fidelity::kMoved; }
 
   Sites FindSites(const Graph& graph) const override {
     return SitesOverParams(graph, [&](const Node&, absl::string_view, const Param& param) {

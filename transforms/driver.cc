@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "ir/verify.h"
 #include "transforms/transform.h"
+#include "weights/rounding.h"
 
 namespace twinforge {
 namespace {
@@ -59,23 +60,53 @@ absl::StatusOr<Observed> Observe(const std::map<std::string, WeightPtr>& wants, 
   return observed;
 }
 
+// How far off the roundings put a weight that the site's programs make, beyond what they did before it.
+double BoundOfChanges(const Rewriter& rewriter, size_t first) {
+  double bound = 0;
+  const auto& changes = rewriter.program_changes();
+  for (size_t i = first; i < changes.size(); ++i) {
+    const Param* param = rewriter.graph().FindParam(changes[i].role);
+    if (param == nullptr || OnlyMoves(param->program)) continue;
+    Roundings before;
+    if (changes[i].before != nullptr) before = StatedRoundings(changes[i].before);
+    bound = std::max(bound, StatedRoundings(param->program).Beyond(before).Bound());
+  }
+  return bound;
+}
+
+// Sites that claim less than the recipe requires; once one is found the attempt is thrown away.
+struct Requirement {
+  Fidelity fidelity;
+  std::vector<Refusal> missed;
+};
+
+std::string WhyTooWeak(Fidelity claim, double bound, Fidelity required) {
+  return absl::StrCat("what is computed there is rounded", bound > 0 ? " within " : "", BoundText(bound),
+                      " when it is stored again, ", FidelityName(claim), ", and the recipe requires ",
+                      FidelityName(required), ": `require: ", FidelityName(claim), "` allows it");
+}
+
 // One site. A refusal that only the values can tell is filed as one; a failure of reading is an error.
 absl::Status RewriteSite(const Transform& transform, const Site& site, const Observer& observe,
-                         Rewriter& rewriter, StepReport& report) {
+                         Rewriter& rewriter, StepReport& report, Requirement& require) {
   const auto wants = transform.Wants(rewriter.graph(), site);
   if (!wants.empty() && !observe) {
     report.refused.push_back({site.path, "it depends on the weights' values, and they are not at hand"});
     return absl::OkStatus();
   }
   TWIN_ASSIGN_OR_RETURN(const Observed observed, Observe(wants, observe));
-  const Fidelity fidelity = transform.SiteFidelity(rewriter.graph(), site);
-  const double bound = transform.SiteBound(rewriter.graph(), site);
+  Fidelity fidelity = transform.SiteFidelity(rewriter.graph(), site);
+  const size_t first_change = rewriter.program_changes().size();
   const absl::Status status = transform.Rewrite(site, observed, rewriter);
   if (absl::IsFailedPrecondition(status) && !DiagnosticOf(status)) {
     report.refused.push_back({site.path, std::string(status.message())});
     return absl::OkStatus();
   }
   TWIN_RETURN_IF_ERROR(status);
+  const double bound = fidelity == Fidelity::kRetrain ? 0 : BoundOfChanges(rewriter, first_change);
+  if (bound > 0) fidelity = std::min(fidelity, Fidelity::kBounded);
+  if (fidelity < require.fidelity)
+    require.missed.push_back({site.path, WhyTooWeak(fidelity, bound, require.fidelity)});
   report.fidelity = std::min(report.fidelity, fidelity);
   report.bound = std::max(report.bound, bound);
   report.sites.push_back(site.path);
@@ -148,10 +179,22 @@ std::vector<Site> WithoutTorn(const Graph& graph, const std::map<std::string, st
   return {};
 }
 
+// Both in the order of the sites.
+std::vector<Site> WithoutMissed(std::vector<Site> chosen, const std::vector<Refusal>& missed) {
+  size_t next = 0;
+  const auto is_next = [&](const Site& site) {
+    const bool is = next < missed.size() && missed[next].path == site.path;
+    next += is ? 1 : 0;
+    return is;
+  };
+  chosen.erase(std::remove_if(chosen.begin(), chosen.end(), is_next), chosen.end());
+  return chosen;
+}
+
 }  // namespace
 
 absl::StatusOr<StepReport> Apply(const Transform& transform, absl::string_view step, Graph& graph,
-                                 const Selected& selected, const Observer& observe) {
+                                 const Selected& selected, const Observer& observe, Fidelity require) {
   StepReport report;
   report.step = std::string(step);
   const Sites sites = transform.FindSites(graph);
@@ -165,8 +208,14 @@ absl::StatusOr<StepReport> Apply(const Transform& transform, absl::string_view s
     Graph changed = graph;
     StepReport attempt = report;
     Rewriter rewriter(changed, std::string(step));
+    Requirement required{require, {}};
     for (const Site& site : chosen) {
-      TWIN_RETURN_IF_ERROR(RewriteSite(transform, site, observe, rewriter, attempt));
+      TWIN_RETURN_IF_ERROR(RewriteSite(transform, site, observe, rewriter, attempt, required));
+    }
+    if (!required.missed.empty()) {
+      chosen = WithoutMissed(std::move(chosen), required.missed);
+      report.refused.insert(report.refused.end(), required.missed.begin(), required.missed.end());
+      continue;
     }
     if (!rewriter.changed()) return attempt;
     if (const auto torn = Torn(changed); !torn.empty()) {

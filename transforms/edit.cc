@@ -104,19 +104,6 @@ std::string Sharing::Partner(const Param& param) const {
   return "";
 }
 
-double HalfUnit(DType dtype) {
-  if (dtype == DType::kBF16) return std::ldexp(1, -8);
-  if (dtype == DType::kF16) return std::ldexp(1, -11);
-  return std::ldexp(1, dtype == DType::kF64 ? -53 : -24);
-}
-
-bool RoundsAgain(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
-
-bool IsPowerOfTwo(double factor) {
-  int exponent = 0;
-  return std::abs(std::frexp(factor, &exponent)) == 0.5;
-}
-
 void MapAxis(Rewriter& rewriter, absl::string_view role, absl::string_view axis, const IndexMap& map,
              double fill) {
   const Param* param = rewriter.graph().FindParam(role);

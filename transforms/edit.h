@@ -72,16 +72,6 @@ class Sharing {
   absl::flat_hash_map<const Weight*, std::vector<std::string>> roles_;
 };
 
-// ---- rounding
-
-// How far a number rounded to `dtype` is off, as a part of its magnitude: half a unit in the last place.
-// REQUIRES: a type that parameters have, f16, bf16, f32 or f64.
-double HalfUnit(DType dtype);
-// Whether weights computed and stored in `dtype` count as rounded: anything narrower than f32.
-bool RoundsAgain(DType dtype);
-// Whether a multiplication by `factor` only moves the exponent.
-bool IsPowerOfTwo(double factor);
-
 // ---- editing
 
 // Re-indexes an axis; fill places hold `fill`. REQUIRES: the role has the axis.

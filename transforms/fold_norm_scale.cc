@@ -62,20 +62,6 @@ class FoldNormScaleTransform : public Transform {
  public:
   absl::string_view name() const override { return "fold_norm_scale"; }
   Fidelity fidelity() const override { return Fidelity::kReassociated; }
-  Fidelity SiteFidelity(const Graph& graph, const Site& site) const override {
-    return SiteBound(graph, site) > 0 ? Fidelity::kBounded : Fidelity::kReassociated;
-  }
-  double SiteBound(const Graph& graph, const Site& site) const override {
-    double bound = 0;
-    for (const NodeId id : graph.UsersOf(site.node)) {
-      for (const std::string& slot : ReadingSlots(graph.node(id))) {
-        const DType dtype = graph.param(graph.node(id), slot).type.dtype;
-        if (RoundsAgain(dtype)) bound = std::max(bound, HalfUnit(dtype));
-      }
-    }
-    return bound;
-  }
-
   Sites FindSites(const Graph& graph) const override {
     const Sharing sharing(graph);
     return SitesOverNodes(graph, [&](const Node& node) { return Judge(graph, sharing, node); });

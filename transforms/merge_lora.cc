@@ -31,14 +31,6 @@ class MergeLoraTransform : public Transform {
 
   absl::string_view name() const override { return "merge_lora"; }
   Fidelity fidelity() const override { return Fidelity::kReassociated; }
-  Fidelity SiteFidelity(const Graph& graph, const Site& site) const override {
-    return SiteBound(graph, site) > 0 ? Fidelity::kBounded : Fidelity::kReassociated;
-  }
-  double SiteBound(const Graph& graph, const Site& site) const override {
-    const DType dtype = graph.FindParam(site.path)->type.dtype;
-    return RoundsAgain(dtype) ? HalfUnit(dtype) : 0;
-  }
-
   Sites FindSites(const Graph& graph) const override {
     const Sharing sharing(graph);
     Sites sites = SitesOverParams(graph, [&](const Node& node, absl::string_view, const Param& param) {

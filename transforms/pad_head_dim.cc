@@ -86,28 +86,8 @@ class PadHeadDimTransform : public Transform {
     if (!portable_) return Fidelity::kMoved;
     const Node& node = graph.node(site.node);
     const Factors factors = FactorsOf(node, Widths(graph, node));
-    if (factors.q == 1 && factors.k == 1) return Fidelity::kMoved;
-    return SiteBound(graph, site) > 0 ? Fidelity::kBounded : Fidelity::kReassociated;
+    return factors.q == 1 && factors.k == 1 ? Fidelity::kMoved : Fidelity::kReassociated;
   }
-  double SiteBound(const Graph& graph, const Site& site) const override {
-    if (!portable_) return 0;
-    const Node& node = graph.node(site.node);
-    const Factors factors = FactorsOf(node, Widths(graph, node));
-    double bound = 0;
-    const auto look = [&](absl::string_view slot, bool rounds) {
-      if (!rounds || !node.Has(slot)) return;
-      const DType dtype = graph.param(node, slot).type.dtype;
-      if (RoundsAgain(dtype)) bound = std::max(bound, HalfUnit(dtype));
-    };
-    for (const char* slot : {"q", "q_bias", "q_nope", "q_rope"}) look(slot, !IsPowerOfTwo(factors.q));
-    for (const char* slot : {"k", "k_bias"}) look(slot, !IsPowerOfTwo(factors.k));
-    // A scale that is stored without its 1 is rounded even when doubled.
-    const bool apart = node.op == OpKind::kAttention && node.attrs->attention().qk_norm_offset() != 0;
-    look("q_norm", apart ? factors.q_norm != 1 : !IsPowerOfTwo(factors.q_norm));
-    look("k_norm", apart ? factors.k_norm != 1 : !IsPowerOfTwo(factors.k_norm));
-    return bound;
-  }
-
   Sites FindSites(const Graph& graph) const override {
     return SitesOverNodes(graph, [&](const Node& node) {
       if (node.op != OpKind::kAttention && node.op != OpKind::kLatentAttention) return Judgement::Other();

@@ -197,25 +197,6 @@ class PadHiddenTransform : public Transform {
   absl::string_view name() const override { return "pad_hidden"; }
   Fidelity fidelity() const override { return portable_ ? Fidelity::kReassociated : Fidelity::kMoved; }
 
-  Fidelity SiteFidelity(const Graph& graph, const Site& site) const override {
-    return SiteBound(graph, site) > 0 ? Fidelity::kBounded : fidelity();
-  }
-  double SiteBound(const Graph& graph, const Site& site) const override {
-    if (!portable_) return 0;
-    const Node& embedding = graph.node(site.node);
-    const int64_t size = AxisSize(graph, embedding, kHidden);
-    const PortableHidden plan = PortablePlanner(graph, embedding, size, RoundUp(size, multiple_)).Plan();
-    double bound = 0;
-    for (const Node& node : graph.nodes()) {
-      for (const auto& [slot, role] : node.params) {
-        const ParamType& type = graph.FindParam(role)->type;
-        if (RoundsAgain(type.dtype) && Rounds(node, type, plan))
-          bound = std::max(bound, HalfUnit(type.dtype));
-      }
-    }
-    return bound;
-  }
-
   Sites FindSites(const Graph& graph) const override {
     const Node* embedding = FirstOf(graph, OpKind::kEmbedding);
     return SitesOverNodes(graph, [&](const Node& node) {
@@ -304,15 +285,6 @@ class PadHiddenTransform : public Transform {
       program = Take(program, static_cast<int64_t>(i), map, fill);
     }
     if (program != param.program) rewriter.SetParam(role, std::move(type), std::move(program));
-  }
-
-  // Whether Repair() multiplies the parameter by something that its significand shows.
-  static bool Rounds(const Node& node, const ParamType& type, const PortableHidden& plan) {
-    if (IsNorm(node)) {
-      const double gain = plan.gains.at(node.id);
-      return node.attrs->norm().offset() != 0 ? gain != 1 : !IsPowerOfTwo(gain);
-    }
-    return WritesStream(type) && !IsPowerOfTwo(node.op == OpKind::kEmbedding ? plan.table : plan.writers);
   }
 
   static void Repair(Rewriter& rewriter, const Node& node, const PortableHidden& plan, int64_t padded) {

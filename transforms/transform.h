@@ -65,12 +65,10 @@ class Transform {
   virtual absl::string_view name() const = 0;
   // What equality it claims with these parameters, weights stored in f32 or wider.
   virtual Fidelity fidelity() const = 0;
-  // What it claims at one site. Weaker than fidelity() only where weights that it computes are stored in a
-  // narrower type, which rounds them: BOUNDED.
+  // What it claims at one site, roundings apart: stronger than fidelity() where only some places need what it
+  // computes. That weights are rounded when they are stored, and how far off that puts them, the driver reads
+  // from the programs that Rewrite made (weights/rounding.h).
   virtual Fidelity SiteFidelity(const Graph& graph, const Site& site) const { return fidelity(); }
-  // Where that is BOUNDED: how far each weight that it stores may be off, as a part of its magnitude (below
-  // the type's normal numbers, half the smallest of them). 0 elsewhere.
-  virtual double SiteBound(const Graph& graph, const Site& site) const { return 0; }
   virtual Sites FindSites(const Graph& graph) const = 0;
   // Weight programs with small results that Rewrite must know, by name. Usually none.
   virtual std::map<std::string, WeightPtr> Wants(const Graph& graph, const Site& site) const { return {}; }
@@ -113,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Transform>> MakeTransform(const TransformStep& st
 struct StepReport {
   std::string step;                      // "2 pad_vocab"
   Fidelity fidelity = Fidelity::kMoved;  // the weakest claim of the sites rewritten
-  double bound = 0;                      // the largest of theirs
+  double bound = 0;                      // how far one of its weights may be off, as a part of its magnitude
   std::vector<std::string> sites;        // paths rewritten
   std::vector<Refusal> refused;
   std::vector<std::string> native;
@@ -121,10 +119,12 @@ struct StepReport {
 };
 
 // Applies `transform` once to every site of `graph` that `selected` accepts (null: all),
-// then re-infers types and verifies. `observe` evaluates Wants (null: a transform that wants is refused).
+// then re-infers types and verifies. `observe` evaluates Wants (null: a transform that wants is refused). A
+// site that would claim less than `require` is refused.
 using Observer = std::function<absl::StatusOr<std::vector<double>>(const WeightPtr&)>;
 absl::StatusOr<StepReport> Apply(const Transform& transform, absl::string_view step, Graph& graph,
-                                 const std::function<bool(const Site&)>& selected, const Observer& observe);
+                                 const std::function<bool(const Site&)>& selected, const Observer& observe,
+                                 Fidelity require = Fidelity::kRetrain);
 
 }  // namespace twinforge
 

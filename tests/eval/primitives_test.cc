@@ -10,6 +10,7 @@
 #include "ir/builder.h"
 #include "ir/text.h"
 #include "weights/build.h"
+#include "weights/rounding.h"
 
 namespace twinforge {
 namespace {
