@@ -86,8 +86,7 @@ absl::StatusOr<AdapterConfig> AdapterConfig::ReadFrom(const std::string& path) {
   Number alpha;
   alpha.add_key("lora_alpha");
   TWIN_ASSIGN_OR_RETURN(out.alpha_, config.Get(alpha));
-  TWIN_ASSIGN_OR_RETURN(const double stabilised, config.GetNumber("use_rslora", 0));
-  out.rank_stabilised_ = stabilised != 0;
+  TWIN_ASSIGN_OR_RETURN(out.rank_stabilised_, config.GetFlag("use_rslora", false));
   if (const JsonValue* rank = config.Find("r"); rank != nullptr) {
     out.rank_ = RankIn(*rank);
     if (out.rank_ < 0) return config.WrongKind("r", "a rank, a whole number from 1");

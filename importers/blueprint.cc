@@ -11,7 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "importers/config_kinds.h"
 #include "importers/rope_config.h"
 #include "ir/builder.h"
 #include "ir/rope.h"
@@ -22,7 +24,6 @@ namespace {
 // Where axes of one node have other sizes than the dims of their names, or other names.
 using AxisSizes = std::map<std::string, int64_t>;
 
-constexpr int64_t kMostSize = int64_t{1} << 40;
 constexpr double kMostElements = 7.2e16;   // 2^56, of one parameter: products stay whole numbers
 constexpr int64_t kMostTensors = 4000000;  // in files: a config must not choose how much memory is taken
 
@@ -47,7 +48,7 @@ absl::StatusOr<std::map<std::string, int64_t>> DimsOf(const FamilySpec& family, 
     if (!stated.ok()) return derived.ok() ? stated.status() : derived;
     const int64_t size = *stated;
     const int64_t least = dim.may_be_zero() ? 0 : 1;
-    if (size < least || size > kMostSize) {
+    if (size < least || size > kMostConfigSize) {
       if (dim.key().empty()) return TooLarge(config, dim.name());
       return config.WrongKind(config.FirstKey(dim.key()), absl::StrCat("a size from ", least, " to 2^40"));
     }
@@ -73,7 +74,9 @@ absl::StatusOr<Activation> ActivationOf(const MlpSpec& spec, const ConfigView& c
                                                                          {"sigmoid", SIGMOID}};
   const auto found = table->find(word);
   if (found == table->end()) {
-    return Error(1407, config.place(), absl::StrCat("activation \"", word, "\" is not supported"));
+    return Error(1407, config.place(),
+                 absl::StrCat("\"", config.FirstKey(spec.act_key()), "\": activation ", JsonQuoted(word, 100),
+                              " is not supported"));
   }
   return found->second;
 }
@@ -89,6 +92,10 @@ class Planner {
  private:
   bool Holds(const Condition& condition) const { return config_.Holds(condition, plan_.architecture); }
   absl::Status CheckForm() const;
+  // What is multiplied or divided by: above 0 where a key says it.
+  absl::StatusOr<double> Factor(const Number& number) const {
+    return config_.GetWithin(number, kLeastConfigFactor, kMostConfigNumber);
+  }
 
   int Node(OpKind op, std::string path, std::vector<int> operands, OpAttrs attrs = {},
            const std::set<std::string>& present = {}, const AxisSizes& sizes = {}, int form = 0);
@@ -201,8 +208,7 @@ absl::StatusOr<AttentionAttrs> Planner::AttentionOf() const {
   attrs.set_scale(DefaultScale(plan_.dims.at("head_dim")));
   attrs.set_scale_rule(AttentionAttrs::HEAD_DIM);
   if (spec.has_scale_power()) {
-    TWIN_ASSIGN_OR_RETURN(double power, config_.Get(spec.scale_power()));
-    if (power <= 0) return config_.WrongKind(spec.scale_power().key(0), "a number above 0");
+    TWIN_ASSIGN_OR_RETURN(const double power, Factor(spec.scale_power()));
     attrs.set_scale(1 / std::sqrt(power));
     attrs.set_scale_rule(AttentionAttrs::EXPLICIT);
   }
@@ -210,7 +216,7 @@ absl::StatusOr<AttentionAttrs> Planner::AttentionOf() const {
     TWIN_ASSIGN_OR_RETURN(*attrs.mutable_rope(), RopeOf(spec.rope(), "head_dim"));
   }
   attrs.set_causal(!spec.bidirectional());
-  TWIN_ASSIGN_OR_RETURN(double softcap, config_.Get(spec.softcap()));
+  TWIN_ASSIGN_OR_RETURN(const double softcap, Factor(spec.softcap()));
   attrs.set_softcap(softcap);
   if (spec.qk_norm()) {
     attrs.set_qk_norm_eps(eps_);
@@ -237,16 +243,18 @@ absl::StatusOr<MoeAttrs> Planner::MoeOf() const {
   const int64_t experts = plan_.dims.at("expert");
   if (top_k < 1 || top_k > experts) {
     return Error(1414, config_.place(),
-                 absl::StrCat("a token cannot choose ", top_k, " of ", experts, " experts"));
+                 absl::StrCat("\"", config_.FirstKey(spec.top_k().key()), "\": a token cannot choose ", top_k,
+                              " of ", experts, " experts"));
   }
   attrs.set_top_k(top_k);
   attrs.set_score(spec.score());
-  TWIN_ASSIGN_OR_RETURN(double renormalize, config_.Get(spec.renormalize()));
-  attrs.set_renormalize(renormalize != 0);
-  TWIN_ASSIGN_OR_RETURN(double routed_scale, config_.Get(spec.routed_scale()));
+  TWIN_ASSIGN_OR_RETURN(const bool renormalize, config_.GetFlag(config_.FirstKey(spec.renormalize().key()),
+                                                                spec.renormalize().absent()));
+  attrs.set_renormalize(renormalize);
+  TWIN_ASSIGN_OR_RETURN(const double routed_scale, Factor(spec.routed_scale()));
   attrs.set_routed_scale(routed_scale);
-  TWIN_ASSIGN_OR_RETURN(int64_t groups, config_.GetWhole(spec.groups()));
-  TWIN_ASSIGN_OR_RETURN(int64_t top_groups, config_.GetWhole(spec.top_groups()));
+  TWIN_ASSIGN_OR_RETURN(const int64_t groups, config_.GetWholeWithin(spec.groups(), 1, experts));
+  TWIN_ASSIGN_OR_RETURN(const int64_t top_groups, config_.GetWholeWithin(spec.top_groups(), 1, experts));
   if (groups > 1 && (experts % groups != 0 || top_groups < 1 || top_groups > groups)) {
     return Error(1414, config_.place(),
                  absl::StrCat(experts, " experts cannot lie in ", groups, " groups of which ", top_groups,
@@ -257,7 +265,7 @@ absl::StatusOr<MoeAttrs> Planner::MoeOf() const {
   TWIN_ASSIGN_OR_RETURN(Activation act, ActivationOf(spec.expert(), config_));
   attrs.mutable_expert()->set_act(act);
   if (spec.has_clamp_limit()) {
-    TWIN_ASSIGN_OR_RETURN(double limit, config_.Get(spec.clamp_limit()));
+    TWIN_ASSIGN_OR_RETURN(const double limit, Factor(spec.clamp_limit()));
     TWIN_ASSIGN_OR_RETURN(double alpha, config_.Get(spec.clamp_alpha()));
     attrs.mutable_expert()->set_clamp_limit(limit);
     attrs.mutable_expert()->set_clamp_alpha(alpha);
@@ -271,16 +279,14 @@ absl::StatusOr<MoeAttrs> Planner::MoeOf() const {
 
 absl::Status Planner::Attributes() {
   const BlockSpec& block = family_.block();
-  TWIN_ASSIGN_OR_RETURN(eps_, config_.Get(block.norm().eps()));
-  if (eps_ < 0) return config_.WrongKind(block.norm().eps().key(0), "a number of at least 0");
+  TWIN_ASSIGN_OR_RETURN(eps_, config_.GetWithin(block.norm().eps(), 0, 1));
   if (block.has_attention()) {
     TWIN_ASSIGN_OR_RETURN(attention_, AttentionOf());
     const WindowSpec& window = block.attention().window();
     windowed_.assign(plan_.layers, false);
     if (block.attention().has_window() && (!window.has_when() || Holds(window.when()))) {
-      TWIN_ASSIGN_OR_RETURN(window_, config_.GetWhole(window.size()));
+      TWIN_ASSIGN_OR_RETURN(window_, config_.GetWholeWithin(window.size(), 1, kMostConfigSize));
       TWIN_ASSIGN_OR_RETURN(windowed_, config_.Layers(window.layers(), plan_.layers));
-      if (window_ < 0) return config_.WrongKind(window.size().key(0), "a number of tokens");
     }
   } else {
     TWIN_ASSIGN_OR_RETURN(latent_, LatentOf());
@@ -374,7 +380,7 @@ void Planner::Finish(int x) {
       y = Norm("head_norm", y);
     }
     OpAttrs attrs;
-    attrs.mutable_lm_head()->set_softcap(config_.Get(head.softcap()).value_or(0));
+    attrs.mutable_lm_head()->set_softcap(Factor(head.softcap()).value_or(0));
     const std::set<std::string> present =
         head.bias() ? std::set<std::string>{"bias"} : std::set<std::string>{};
     plan_.outputs.emplace_back("logits", Node(OpKind::kLmHead, "lm_head", {y}, std::move(attrs), present));
@@ -394,14 +400,17 @@ void Planner::Finish(int x) {
 absl::Status Planner::CheckForm() const {
   const auto& known = family_.architecture();
   if (std::find(known.begin(), known.end(), plan_.architecture) == known.end()) {
-    return Error(1404, config_.place(),
-                 absl::StrCat("architecture \"", plan_.architecture, "\" is not supported"),
-                 absl::StrCat("of this family: ", absl::StrJoin(known, ", ")));
+    return Error(
+        1404, config_.place(),
+        absl::StrCat("\"architectures\": ", JsonQuoted(plan_.architecture, 100), " is not supported"),
+        absl::StrCat("of this family: ", absl::StrJoin(known, ", ")));
   }
   for (const RefusalRule& refusal : family_.refuse()) {
-    if (Holds(refusal.when())) return Error(1407, config_.place(), refusal.message(), refusal.hint());
+    if (!Holds(refusal.when())) continue;
+    return Error(1407, config_.place(), absl::StrCat("\"", refusal.when().key(), "\": ", refusal.message()),
+                 refusal.hint());
   }
-  return absl::OkStatus();
+  return CheckFlags(family_, config_);
 }
 
 absl::StatusOr<Blueprint> Planner::Plan() {
@@ -413,7 +422,7 @@ absl::StatusOr<Blueprint> Planner::Plan() {
   const int64_t experts = expert == plan_.dims.end() ? 1 : expert->second;
   if (plan_.layers > kMostTensors / experts / 10) return TooLarge(config_, "the number of tensors");
   TWIN_RETURN_IF_ERROR(Attributes());
-  TWIN_RETURN_IF_ERROR(config_.Get(family_.head().softcap()).status());
+  TWIN_RETURN_IF_ERROR(Factor(family_.head().softcap()).status());
   int x = Embed();
   for (int64_t layer = 0; layer < plan_.layers; ++layer) {
     const std::string at = absl::StrCat("layers.", layer);

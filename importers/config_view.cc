@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 
 namespace twinforge {
@@ -31,8 +32,11 @@ bool Truthy(const JsonValue& value) {
   return false;
 }
 
-bool IsNumber(const JsonValue& value) {
-  return value.kind() == JsonValue::Kind::kInteger || value.kind() == JsonValue::Kind::kReal;
+// A number that f32 holds with room to multiply: beyond it runtimes compute with infinities. Truth values are
+// none.
+bool IsOrdinary(const JsonValue& value) {
+  const bool number = value.kind() == JsonValue::Kind::kInteger || value.kind() == JsonValue::Kind::kReal;
+  return number && std::abs(value.as_number()) <= kMostConfigNumber;
 }
 
 }  // namespace
@@ -62,9 +66,15 @@ absl::Status ConfigView::WrongKind(absl::string_view key, absl::string_view want
 absl::StatusOr<double> ConfigView::GetNumber(absl::string_view key, double absent) const {
   const JsonValue* value = Find(key);
   if (value == nullptr) return absent;
-  if (value->kind() == JsonValue::Kind::kBool) return value->as_bool() ? 1 : 0;
-  if (!IsNumber(*value) || !std::isfinite(value->as_number())) return WrongKind(key, "a number");
+  if (!IsOrdinary(*value)) return WrongKind(key, "a number");
   return value->as_number();
+}
+
+absl::StatusOr<bool> ConfigView::GetFlag(absl::string_view key, bool absent) const {
+  const JsonValue* value = Find(key);
+  if (value == nullptr) return absent;
+  if (value->kind() != JsonValue::Kind::kBool) return WrongKind(key, "true or false");
+  return value->as_bool();
 }
 
 absl::StatusOr<double> ConfigView::Get(const Number& number) const {
@@ -86,6 +96,20 @@ absl::StatusOr<int64_t> ConfigView::GetWhole(const Number& number) const {
   return static_cast<int64_t>(value);
 }
 
+absl::StatusOr<double> ConfigView::GetWithin(const Number& number, double least, double most) const {
+  TWIN_ASSIGN_OR_RETURN(const double value, Get(number));
+  const std::string key = FirstKey(number.key());
+  if (key.empty() || (value >= least && value <= most)) return value;
+  return WrongKind(key, absl::StrCat("a number from ", least, " to ", most));
+}
+
+absl::StatusOr<int64_t> ConfigView::GetWholeWithin(const Number& number, int64_t least, int64_t most) const {
+  TWIN_ASSIGN_OR_RETURN(const int64_t value, GetWhole(number));
+  const std::string key = FirstKey(number.key());
+  if (key.empty() || (value >= least && value <= most)) return value;
+  return WrongKind(key, absl::StrCat("a whole number from ", least, " to ", most));
+}
+
 absl::StatusOr<std::string> ConfigView::GetString(absl::string_view key, absl::string_view absent) const {
   const JsonValue* value = Find(key);
   if (value == nullptr) return std::string(absent);
@@ -99,7 +123,7 @@ absl::StatusOr<std::vector<double>> ConfigView::GetNumbers(absl::string_view key
   if (value == nullptr) return numbers;
   if (value->kind() != JsonValue::Kind::kArray) return WrongKind(key, "a list of numbers");
   for (const JsonValue& item : value->items()) {
-    if (!IsNumber(item)) return WrongKind(key, "a list of numbers");
+    if (!IsOrdinary(item)) return WrongKind(key, "a list of numbers");
     numbers.push_back(item.as_number());
   }
   return numbers;
@@ -150,17 +174,18 @@ absl::StatusOr<std::vector<bool>> ConfigView::Layers(const LayerSet& set, int64_
     }
     for (int64_t i = 0; i < layers; ++i) {
       if (types[i] != "full_attention" && types[i] != set.types_value()) {
-        return Error(1407, place_, absl::StrCat("layers of type \"", types[i], "\" are not supported"));
+        return Error(1407, place_,
+                     absl::StrCat("\"", set.types_key(), "\": layers of type ", JsonQuoted(types[i], 100),
+                                  " are not supported"));
       }
       in[i] = types[i] == set.types_value();
     }
     return in;
   }
-  TWIN_ASSIGN_OR_RETURN(int64_t from, GetWhole(set.from()));
+  TWIN_ASSIGN_OR_RETURN(const int64_t from, GetWholeWithin(set.from(), 0, kMostConfigSize));
   int64_t step = 1;
   if (set.has_step()) {
-    TWIN_ASSIGN_OR_RETURN(step, GetWhole(set.step()));
-    if (step < 1) return WrongKind(FirstKey(set.step().key()), "a number of at least 1");
+    TWIN_ASSIGN_OR_RETURN(step, GetWholeWithin(set.step(), 1, kMostConfigSize));
   }
   for (int64_t i = 0; i < layers; ++i) {
     in[i] = i >= from && (i + 1) % step == 0 && (set.period() == 0 || i % set.period() == set.phase());
@@ -168,6 +193,7 @@ absl::StatusOr<std::vector<bool>> ConfigView::Layers(const LayerSet& set, int64_
   if (!set.except_key().empty()) {
     TWIN_ASSIGN_OR_RETURN(std::vector<double> except, GetNumbers(set.except_key()));
     for (double layer : except) {
+      if (layer != std::floor(layer)) return WrongKind(set.except_key(), "a list of whole numbers");
       if (layer < 0 || layer >= static_cast<double>(layers)) continue;
       in[static_cast<int64_t>(layer)] = false;
     }

@@ -2,7 +2,7 @@
 // name the key.
 //
 // A key that is absent means the class's default, which the family file states; nothing is guessed. A key of
-// the wrong kind ("hidden_size": "big") is an error (TF1406), never a default.
+// the wrong kind ("hidden_size": "big", "top_k": true) or out of range is an error (TF1406), never a default.
 #ifndef TWINFORGE_IMPORTERS_CONFIG_VIEW_H_
 #define TWINFORGE_IMPORTERS_CONFIG_VIEW_H_
 
@@ -15,6 +15,11 @@
 #include "importers/family.pb.h"
 
 namespace twinforge {
+
+// No number of a config is larger, by far; none that is smaller makes f32 overflow by itself.
+inline constexpr double kMostConfigNumber = 1e30;
+inline constexpr double kLeastConfigFactor = 1e-30;  // of numbers that are divided by
+inline constexpr int64_t kMostConfigSize = int64_t{1} << 40;
 
 // Keys are dotted paths throughout. Pointers into `config` live as long as it does.
 class ConfigView {
@@ -32,6 +37,10 @@ class ConfigView {
   absl::StatusOr<double> Get(const Number& number) const;
   // The same, where a whole number is needed.
   absl::StatusOr<int64_t> GetWhole(const Number& number) const;
+  // The same, where what a key says must lie in a range; defaults are the family's own and may not.
+  absl::StatusOr<double> GetWithin(const Number& number, double least, double most) const;
+  absl::StatusOr<int64_t> GetWholeWithin(const Number& number, int64_t least, int64_t most) const;
+  absl::StatusOr<bool> GetFlag(absl::string_view key, bool absent) const;
   absl::StatusOr<double> GetNumber(absl::string_view key, double absent) const;
   absl::StatusOr<std::string> GetString(absl::string_view key, absl::string_view absent) const;
   absl::StatusOr<std::vector<double>> GetNumbers(absl::string_view key) const;  // a list; empty if absent

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/file.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "importers/blueprint.h"
 #include "importers/build_graph.h"
@@ -52,7 +53,7 @@ absl::StatusOr<const FamilySpec*> FamilyOf(const ConfigView& config, std::string
   if (family != nullptr) return family;
   const std::string near = Nearest(model_type, known);
   return Error(
-      1403, config.place(), absl::StrCat("model_type \"", model_type, "\" is not known"),
+      1403, config.place(), absl::StrCat("model_type ", JsonQuoted(model_type, 100), " is not known"),
       near.empty() ? "docs/families.md lists those that are" : absl::StrCat("did you mean ", near, "?"));
 }
 
@@ -67,7 +68,8 @@ absl::StatusOr<std::optional<DType>> DTypeOf(const ConfigView& config) {
   for (const auto& [name, dtype] : dtypes) {
     if (word == name || word == absl::StrCat("torch.", name)) return std::optional<DType>(dtype);
   }
-  return Error(1407, config.place(), absl::StrCat("dtype \"", word, "\" is not supported"));
+  return Error(1407, config.place(),
+               absl::StrCat("\"", key, "\": ", JsonQuoted(word, 100), " is not supported"));
 }
 
 absl::StatusOr<Prepared> Prepare(JsonValue json, absl::string_view place) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/diagnostic.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 
 namespace twinforge {
@@ -37,34 +38,54 @@ absl::StatusOr<RopeScaling::Kind> KindOf(const RopeSpec& spec, const ConfigView&
     if (allowed && name == word) return kind;
   }
   return Error(
-      1407, config.place(), absl::StrCat("rotary scaling of type \"", word, "\" is not supported here"),
+      1407, config.place(),
+      absl::StrCat("\"rope_type\": rotary scaling of type ", JsonQuoted(word, 100), " is not supported here"),
       "known are default, linear, dynamic, yarn, llama3 and longrope, as far as the family takes them");
 }
 
-// A number of the scaling that its kind needs.
+// A number of the scaling, above 0 where the config says it.
+absl::StatusOr<double> Factor(const ConfigView& config, const std::string& key, double absent) {
+  Number number;
+  number.add_key(key);
+  number.set_absent(absent);
+  return config.GetWithin(number, kLeastConfigFactor, kMostConfigNumber);
+}
+
+// At least 0, and 0 where the config does not say it.
+absl::StatusOr<double> FactorOrZero(const ConfigView& config, const std::string& key) {
+  Number number;
+  number.add_key(key);
+  number.set_absent(0);
+  return config.GetWithin(number, 0, kMostConfigNumber);
+}
+
+// A factor that the scaling's kind needs.
 absl::StatusOr<double> Needed(const ConfigView& config, const std::string& key) {
   if (config.Find(key) == nullptr)
     return Error(1405, config.place(), absl::StrCat("\"", key, "\" is missing"));
-  return config.GetNumber(key, 0);
+  return Factor(config, key, 0);
 }
 
 absl::Status ReadYarn(const ConfigView& config, const std::string& at, RopeScaling& scaling) {
-  TWIN_ASSIGN_OR_RETURN(double fast, config.GetNumber(at + "beta_fast", 0));
-  TWIN_ASSIGN_OR_RETURN(double slow, config.GetNumber(at + "beta_slow", 0));
+  // 0 is as good as absent, as in the library: `beta_fast or 32`.
+  TWIN_ASSIGN_OR_RETURN(const double fast, FactorOrZero(config, at + "beta_fast"));
+  TWIN_ASSIGN_OR_RETURN(const double slow, FactorOrZero(config, at + "beta_slow"));
   scaling.set_beta_fast(fast == 0 ? 32 : fast);
   scaling.set_beta_slow(slow == 0 ? 1 : slow);
   const std::pair<const char*, void (RopeScaling::*)(double)> optional[] = {
-      {"mscale", &RopeScaling::set_mscale},
-      {"mscale_all_dim", &RopeScaling::set_mscale_all_dim},
-      {"attention_factor", &RopeScaling::set_attention_factor}};
+      {"mscale", &RopeScaling::set_mscale}, {"mscale_all_dim", &RopeScaling::set_mscale_all_dim}};
   for (const auto& [key, set] : optional) {
     if (config.Find(at + key) == nullptr) continue;
-    TWIN_ASSIGN_OR_RETURN(double value, config.GetNumber(at + key, 0));
+    TWIN_ASSIGN_OR_RETURN(const double value, FactorOrZero(config, at + key));
     (scaling.*set)(value);
   }
+  if (config.Find(at + "attention_factor") != nullptr) {
+    TWIN_ASSIGN_OR_RETURN(const double value, Factor(config, at + "attention_factor", 1));
+    scaling.set_attention_factor(value);
+  }
   if (config.Find(at + "truncate") != nullptr) {
-    TWIN_ASSIGN_OR_RETURN(double truncate, config.GetNumber(at + "truncate", 1));
-    scaling.set_truncate(truncate != 0);
+    TWIN_ASSIGN_OR_RETURN(const bool truncate, config.GetFlag(at + "truncate", true));
+    scaling.set_truncate(truncate);
   }
   return absl::OkStatus();
 }
@@ -78,14 +99,17 @@ absl::Status ReadLongrope(const ConfigView& config, const std::string& at, int64
     if (static_cast<int64_t>(factors.size()) != rotary_dim / 2) {
       return config.WrongKind(at + key, absl::StrCat("a list of ", rotary_dim / 2, " numbers"));
     }
+    for (const double factor : factors) {
+      if (factor < kLeastConfigFactor) return config.WrongKind(at + key, "a list of numbers above 0");
+    }
     list->Assign(factors.begin(), factors.end());
   }
   if (config.Find(at + "factor") != nullptr) {
-    TWIN_ASSIGN_OR_RETURN(double factor, config.GetNumber(at + "factor", 1));
+    TWIN_ASSIGN_OR_RETURN(const double factor, Factor(config, at + "factor", 1));
     scaling.set_factor(factor);
   }
   if (config.Find(at + "attention_factor") != nullptr) {
-    TWIN_ASSIGN_OR_RETURN(double factor, config.GetNumber(at + "attention_factor", 1));
+    TWIN_ASSIGN_OR_RETURN(const double factor, Factor(config, at + "attention_factor", 1));
     scaling.set_attention_factor(factor);
   }
   return absl::OkStatus();
@@ -98,7 +122,7 @@ absl::Status ReadOriginalLength(const ConfigView& config, const std::string& at,
   length.add_key("original_max_position_embeddings");
   length.add_key(at + "original_max_position_embeddings");
   length.set_absent(static_cast<double>(max_positions));
-  TWIN_ASSIGN_OR_RETURN(int64_t whole, config.GetWhole(length));
+  TWIN_ASSIGN_OR_RETURN(const int64_t whole, config.GetWholeWithin(length, 1, kMostConfigSize));
   scaling.set_original_max_position_embeddings(whole);
   return absl::OkStatus();
 }
@@ -126,6 +150,7 @@ absl::StatusOr<RopeScaling> ScalingFromConfig(const RopeSpec& spec, const Config
       TWIN_ASSIGN_OR_RETURN(double factor, Needed(config, at + "factor"));
       TWIN_ASSIGN_OR_RETURN(double low, Needed(config, at + "low_freq_factor"));
       TWIN_ASSIGN_OR_RETURN(double high, Needed(config, at + "high_freq_factor"));
+      if (high <= low) return config.WrongKind(at + "high_freq_factor", "a number above low_freq_factor");
       scaling.set_factor(factor);
       scaling.set_low_freq_factor(low);
       scaling.set_high_freq_factor(high);
@@ -148,7 +173,8 @@ absl::StatusOr<int64_t> RotaryDim(const RopeSpec& spec, const ConfigView& config
   double part = 1;
   for (const std::string& key : {std::string("partial_rotary_factor"), at + "partial_rotary_factor"}) {
     if (config.Find(key) == nullptr) continue;
-    TWIN_ASSIGN_OR_RETURN(part, config.GetNumber(key, 1));
+    TWIN_ASSIGN_OR_RETURN(part, Factor(config, key, 1));
+    if (part > 1) return config.WrongKind(key, "a number up to 1");
   }
   if (part != 1 && spec.partial_key().empty()) {
     return Error(1407, config.place(), "partial_rotary_factor other than 1 is not supported for this family");
@@ -188,9 +214,10 @@ absl::StatusOr<Rope> RopeFromConfig(const RopeSpec& spec, const ConfigView& conf
     if (value->kind() != JsonValue::Kind::kObject) return config.WrongKind(key, "an object");
     for (const auto& [name, member] : value->members()) {
       if (member.kind() != JsonValue::Kind::kObject) continue;
-      return Error(1407, config.place(),
-                   absl::StrCat("rotary settings by layer type (\"", key, ".", name,
-                                "\") are not supported for this family"));
+      return Error(
+          1407, config.place(),
+          absl::StrCat("rotary settings by layer type (", JsonQuoted(absl::StrCat(key, ".", name), 100),
+                       ") are not supported for this family"));
     }
   }
   Rope rope;
@@ -202,12 +229,13 @@ absl::StatusOr<Rope> RopeFromConfig(const RopeSpec& spec, const ConfigView& conf
   theta.add_key(absl::StrCat(kNew, ".rope_theta"));
   theta.add_key("rope_theta");
   theta.set_absent(spec.theta());
-  TWIN_ASSIGN_OR_RETURN(double base, config.Get(theta));
-  if (base <= 1) return config.WrongKind(ThetaKey(config), "a number above 1");
+  TWIN_ASSIGN_OR_RETURN(const double base, config.Get(theta));
+  if (base <= 1) return config.WrongKind(config.FirstKey(theta.key()), "a number above 1");
   rope.set_theta(base);
   TWIN_ASSIGN_OR_RETURN(int64_t rotary_dim, RotaryDim(spec, config, at, turning_dim));
   rope.set_rotary_dim(rotary_dim);
-  TWIN_ASSIGN_OR_RETURN(int64_t max_positions, config.GetWhole(spec.max_positions()));
+  TWIN_ASSIGN_OR_RETURN(int64_t max_positions,
+                        config.GetWholeWithin(spec.max_positions(), 1, kMostConfigSize));
   rope.set_max_position_embeddings(max_positions);
   TWIN_ASSIGN_OR_RETURN(*rope.mutable_scaling(),
                         ScalingFromConfig(spec, config, at, rotary_dim, max_positions));

@@ -105,6 +105,8 @@ def test_what_a_terminal_obeys_is_shown(tool, tmp_path):
     config = tmp_path / "config.json"
     config.write_text('{"model_type": "\\u001b[31mX\\u0000y"}')
     done = tool("inspect", "--from-config", config)
-    assert "\x1b" not in done.err and "\\x1b[31mX\\x00y" in done.err and "hint: " in done.err, done
+    assert "\x1b" not in done.err and "\\u001b[31mX\\u0000y" in done.err and "hint: " in done.err, done
+    done = tool("inspect", tmp_path / "a\x1b[31mb")
+    assert "\x1b" not in done.err and "a\\x1b[31mb" in done.err, done
     config.write_text('{"model_type": "' + "x" * 100000 + '"}')
     assert len(tool("inspect", "--from-config", config).err) < 6000

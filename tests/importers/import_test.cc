@@ -87,7 +87,7 @@ TEST(Windows, AListOfAnotherLengthOrWithAnotherWordIsRefused) {
   EXPECT_EQ(Said(Made(With("qwen2",
                            {{"layer_types", R"(["linear_attention", "full_attention", "full_attention"])"}}))
                      .status()),
-            "TF1407 layers of type \"linear_attention\" are not supported");
+            "TF1407 \"layer_types\": layers of type \"linear_attention\" are not supported");
 }
 
 // ---- rotary settings, in both spellings
@@ -116,9 +116,9 @@ TEST(Rotary, AbsentMeansTheClassesBase) {
 TEST(Rotary, UnknownKindsAreRefused) {
   EXPECT_EQ(
       Said(Made(With("llama", {{"rope_scaling", R"({"type": "ntk-by-hand", "factor": 2.0})"}})).status()),
-      "TF1407 rotary scaling of type \"ntk-by-hand\" is not supported here");
+      "TF1407 \"rope_type\": rotary scaling of type \"ntk-by-hand\" is not supported here");
   EXPECT_EQ(Said(Made(With("phi3", {{"rope_scaling", R"({"type": "linear", "factor": 2.0})"}})).status()),
-            "TF1407 rotary scaling of type \"linear\" is not supported here")
+            "TF1407 \"rope_type\": rotary scaling of type \"linear\" is not supported here")
       << "known, but not to this class";
   EXPECT_EQ(Said(Made(With("llama", {{"rope_scaling", R"({"type": "yarn"})"}})).status()),
             "TF1405 \"rope_scaling.factor\" is missing");
@@ -240,7 +240,7 @@ TEST(Refusals, OfConfigs) {
       {"llama", {{"model_type", "\"lama\""}}, "TF1403 model_type \"lama\" is not known"},
       {"llama",
        {{"architectures", R"(["LlamaForSequenceClassification"])"}},
-       "TF1404 architecture \"LlamaForSequenceClassification\" is not supported"},
+       "TF1404 \"architectures\": \"LlamaForSequenceClassification\" is not supported"},
       {"llama", {{"hidden_size", ""}}, "TF1405 \"hidden_size\" is missing"},
       {"llama", {{"hidden_size", "\"big\""}}, "TF1406 \"hidden_size\" is \"big\" where a number is needed"},
       {"llama", {{"hidden_size", "12.5"}}, "TF1406 \"hidden_size\" is 12.5 where a whole number is needed"},
@@ -251,26 +251,30 @@ TEST(Refusals, OfConfigs) {
       {"llama",
        {{"head_dim", ""}, {"num_attention_heads", "5"}, {"num_key_value_heads", "1"}},
        "TF1414 d_model / heads is not whole: 12 / 5"},
-      {"llama", {{"hidden_act", "\"mish\""}}, "TF1407 activation \"mish\" is not supported"},
-      {"llama", {{"torch_dtype", "\"int8\""}}, "TF1407 dtype \"int8\" is not supported"},
-      {"mixtral", {{"num_experts_per_tok", "5"}}, "TF1414 a token cannot choose 5 of 4 experts"},
+      {"llama", {{"hidden_act", "\"mish\""}}, "TF1407 \"hidden_act\": activation \"mish\" is not supported"},
+      {"llama", {{"torch_dtype", "\"int8\""}}, "TF1407 \"torch_dtype\": \"int8\" is not supported"},
+      {"mixtral",
+       {{"num_experts_per_tok", "5"}},
+       "TF1414 \"num_experts_per_tok\": a token cannot choose 5 of 4 experts"},
       {"deepseek_v3",
        {{"topk_method", "\"greedy\""}},
-       "TF1407 experts are chosen by another topk_method than noaux_tc"},
+       "TF1407 \"topk_method\": experts are chosen by another topk_method than noaux_tc"},
       {"deepseek_v3",
        {{"scoring_func", "\"softmax\""}},
-       "TF1407 experts are scored by another scoring_func than sigmoid"},
-      {"deepseek_v3", {{"moe_layer_freq", "2"}}, "TF1407 moe_layer_freq other than 1 is not supported"},
+       "TF1407 \"scoring_func\": experts are scored by another scoring_func than sigmoid"},
+      {"deepseek_v3",
+       {{"moe_layer_freq", "2"}},
+       "TF1407 \"moe_layer_freq\": moe_layer_freq other than 1 is not supported"},
       {"deepseek_v3", {{"n_group", "3"}}, "TF1414 8 experts cannot lie in 3 groups of which 2 are chosen"},
       {"gpt2",
        {{"scale_attn_by_inverse_layer_idx", "true"}},
-       "TF1407 gpt2 with attention scaled by layer is not supported"},
+       "TF1407 \"scale_attn_by_inverse_layer_idx\": gpt2 with attention scaled by layer is not supported"},
       {"bert",
        {{"position_embedding_type", "\"relative_key\""}},
-       "TF1407 bert with relative positions is not supported"},
+       "TF1407 \"position_embedding_type\": bert with relative positions is not supported"},
       {"gemma2",
        {{"use_bidirectional_attention", "true"}},
-       "TF1407 gemma2 with attention in both directions is not supported"},
+       "TF1407 \"use_bidirectional_attention\": gemma2 with attention in both directions is not supported"},
   };
   for (const Refused& row : rows) EXPECT_EQ(Said(Made(With(row.name, row.changes)).status()), row.said);
 }
