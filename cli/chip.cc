@@ -49,7 +49,10 @@ void AddChip(CLI::App& app, Invocation& invocation) {
                            "  twinforge chip list\n  twinforge chip show v6e\n  twinforge chip lint\n");
   verb->add_option("WHAT", what, "list, show or lint")->check(CLI::IsMember({"list", "show", "lint"}));
   verb->add_option("ID", id, "for show: a chip's id or alias");
-  SetRun(verb, invocation, [] { return what == "show" ? Show(id) : what == "lint" ? Lint() : List(); });
+  SetRun(verb, invocation, []() -> absl::StatusOr<Outcome> {
+    TWIN_RETURN_IF_ERROR(CheckArgument("twinforge chip " + what, "ID", what == "show", id));
+    return what == "show" ? Show(id) : what == "lint" ? Lint() : List();
+  });
 }
 
 }  // namespace twinforge

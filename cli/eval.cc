@@ -1,9 +1,13 @@
 // twinforge eval MODEL: what the model computes, by the reference evaluator.
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/diagnostic.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "cli/open.h"
 #include "cli/tensor_file.h"
 #include "cli/verb.h"
+#include "eval/estimate.h"
 #include "eval/evaluate.h"
 #include "eval/hidden_states.h"
 
@@ -19,6 +23,13 @@ struct EvalFlags {
 // As transformers names them -> as graphs and the evaluator do.
 const std::pair<const char*, const char*> kInputNames[] = {
     {"input_ids", "tokens"}, {"position_ids", "positions"}, {"token_type_ids", "token_types"}};
+
+std::string TheirName(absl::string_view input) {
+  for (const auto& [theirs, ours] : kInputNames) {
+    if (input == ours) return theirs;
+  }
+  return std::string(input);
+}
 
 // A mask is accepted where it hides nothing: padding is not evaluated.
 absl::Status CheckMask(const Tensor& mask) {
@@ -42,9 +53,53 @@ absl::StatusOr<NamedTensors> ReadInputs(const std::string& path) {
     for (const auto& [theirs, ours] : kInputNames) {
       if (name == theirs) known = ours;
     }
-    inputs[known] = std::move(tensor);
+    if (!inputs.emplace(known, std::move(tensor)).second)
+      return Error(1901, TheirName(known),
+                   absl::StrCat("it is given twice, as ", JsonQuoted(known, 100), " too"));
   }
   return inputs;
+}
+
+// Each id is a row of its table: said here, where the file's names and places are known.
+absl::Status CheckIds(const Graph& graph, const NamedTensors& inputs) {
+  const std::pair<const char*, const char*> tables[] = {
+      {"table", "tokens"}, {"position_table", "positions"}, {"type_table", "token_types"}};
+  for (const Node& node : graph.nodes()) {
+    if (node.op != OpKind::kEmbedding) continue;
+    for (const auto& [slot, input] : tables) {
+      const auto given = inputs.find(input);
+      if (!node.Has(slot) || given == inputs.end() || given->second.rank() != 2) continue;
+      const ParamAxis& rows = graph.param(node, slot).type.axes[0];
+      const bool places = absl::string_view(input) == "positions";
+      const int64_t limit = rows.logical - (places ? node.attrs->embedding().position_offset() : 0);
+      const int64_t width = given->second.shape()[1];
+      for (int64_t i = 0; i < given->second.count(); ++i) {
+        const double id = given->second.data()[i];
+        if (id >= 0 && id < static_cast<double>(limit)) continue;
+        return Error(1901, absl::StrCat(TheirName(input), "[", i / width, ", ", i % width, "]"),
+                     absl::StrFormat("%.0f is no place of %s, which has %d", id, rows.name, limit));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWork(const Graph& graph, const NamedTensors& inputs) {
+  const auto tokens = inputs.find("tokens");
+  if (tokens == inputs.end() || tokens->second.rank() != 2)
+    return absl::OkStatus();  // Evaluate says what is wrong
+  const Shape& shape = tokens->second.shape();
+  TWIN_ASSIGN_OR_RETURN(const EvaluationCost cost,
+                        CostOfEvaluation(graph, {{"batch", shape[0]}, {"seq", shape[1]}}));
+  const absl::Status affordable = CheckAffordable(cost);
+  return affordable.ok() ? affordable : WithPlace(affordable, absl::StrCat("input_ids ", ShapeText(shape)));
+}
+
+// The evaluator's complaint about an input, by the name that the file has for it.
+absl::Status InTheirNames(const absl::Status& status) {
+  const std::optional<Diagnostic> said = DiagnosticOf(status);
+  if (!said || said->code != 1901) return status;
+  return Error(1901, TheirName(said->place), said->message, said->hint);
 }
 
 std::string ShapeOf(const Tensor& tensor) {
@@ -54,8 +109,9 @@ std::string ShapeOf(const Tensor& tensor) {
 absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModelOrTwin(flags.model));
   const Model& model = opened.model;
-  if (!model.has_bytes()) return Error(1003, "twinforge eval", "a config alone has no tensors to evaluate");
   TWIN_ASSIGN_OR_RETURN(const NamedTensors inputs, ReadInputs(flags.inputs));
+  TWIN_RETURN_IF_ERROR(CheckIds(model.graph, inputs));
+  TWIN_RETURN_IF_ERROR(CheckWork(model.graph, inputs));
   const std::map<NodeId, std::string> states = HiddenStates(model.graph);
   NamedTensors outputs, hidden;
   EvalOptions options;
@@ -68,7 +124,9 @@ absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
     };
   }
   const StoredParams params(*model.reader);
-  TWIN_ASSIGN_OR_RETURN(outputs, Evaluate(model.graph, params, inputs, options));
+  absl::StatusOr<NamedTensors> computed = Evaluate(model.graph, params, inputs, options);
+  if (!computed.ok()) return InTheirNames(computed.status());
+  outputs = *std::move(computed);
   TWIN_RETURN_IF_ERROR(model.reader->CheckUnchanged());
   outputs.insert(hidden.begin(), hidden.end());
   TWIN_RETURN_IF_ERROR(WriteTensorFile(outputs, flags.out));
@@ -92,7 +150,7 @@ void AddEval(CLI::App& app, Invocation& invocation) {
                            "  twinforge eval ./model --inputs ids.safetensors --out logits.safetensors\n"
                            "  twinforge eval ./twin --inputs ids.safetensors --out twin.safetensors --dtype "
                            "f64 --hidden-states\n");
-  AddModelFlags(verb, flags.model);
+  AddCheckpointFlags(verb, flags.model);
   verb->add_option("--inputs", flags.inputs,
                    "a safetensors file with input_ids [batch, seq]; position_ids and "
                    "token_type_ids are taken too")

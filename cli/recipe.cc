@@ -74,7 +74,9 @@ void AddRecipe(CLI::App& app, Invocation& invocation) {
   verb->add_option("WHAT", what, "list, show, check or schema")
       ->check(CLI::IsMember({"list", "show", "check", "schema"}));
   verb->add_option("RECIPE", name, "for show and check: a library name, or a file");
-  SetRun(verb, invocation, [] {
+  SetRun(verb, invocation, []() -> absl::StatusOr<Outcome> {
+    const bool of_one = what == "show" || what == "check";
+    TWIN_RETURN_IF_ERROR(CheckArgument("twinforge recipe " + what, "RECIPE", of_one, name));
     if (what == "show") return Show(name);
     if (what == "check") return Check(name);
     return what == "schema" ? Schema() : List();

@@ -5,6 +5,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "cli/open.h"
 #include "exporters/manifest.h"
@@ -28,9 +30,13 @@ void SetRun(CLI::App* verb, Invocation& invocation, std::function<absl::StatusOr
   });
 }
 
-void AddModelFlags(CLI::App* verb, ModelFlags& flags) {
+void AddCheckpointFlags(CLI::App* verb, ModelFlags& flags) {
   verb->add_option("MODEL", flags.path, "a checkpoint's folder, or one .safetensors file");
   verb->add_option("--config", flags.config, "config.json, where it does not lie beside the tensors");
+}
+
+void AddModelFlags(CLI::App* verb, ModelFlags& flags) {
+  AddCheckpointFlags(verb, flags);
   verb->add_option("--from-config", flags.from_config,
                    "a config.json alone: counts, plans and scores without a tensor");
 }
@@ -45,7 +51,7 @@ absl::StatusOr<Model> OpenFlags(const ModelFlags& flags) {
   }
   if (flags.path.empty()) {
     return Error(1003, "MODEL", "no model was named",
-                 "give a checkpoint's folder, or --from-config config.json");
+                 "give a checkpoint's folder; plan, score and inspect take --from-config config.json too");
   }
   if (IsTwin(flags.path)) {
     TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, ReadManifest(flags.path));
@@ -67,6 +73,15 @@ void AddRecipeFlags(CLI::App* verb, RecipeFlags& flags, bool required) {
   verb->add_option("--kernel", flags.kernel, "attention kernel that will serve it: paged")
       ->check(CLI::IsMember({"paged"}));
   verb->add_option("--skip-step", flags.skip, "switch a step off, by transform or position (for bisection)");
+}
+
+absl::Status CheckArgument(const std::string& form, const std::string& name, bool wanted,
+                           const std::string& argument) {
+  if (wanted == !argument.empty()) return absl::OkStatus();
+  if (wanted)
+    return Error(1003, form, absl::StrCat(name, " is required"), absl::StrCat("`", form, " ", name, "`"));
+  return Error(1003, form,
+               absl::StrCat("takes no ", name, ", and ", JsonQuoted(argument, 100), " was given"));
 }
 
 absl::StatusOr<int64_t> ParseBytes(const std::string& text) {

@@ -60,6 +60,8 @@ struct ModelFlags {
   std::string from_config;
 };
 void AddModelFlags(CLI::App* verb, ModelFlags& flags);
+// The same for verbs that need tensors: without --from-config.
+void AddCheckpointFlags(CLI::App* verb, ModelFlags& flags);
 absl::StatusOr<Model> OpenFlags(const ModelFlags& flags);
 
 // --recipe, --chip, --shards, --kernel, --skip-step.
@@ -71,6 +73,11 @@ struct RecipeFlags {
   std::vector<std::string> skip;
 };
 void AddRecipeFlags(CLI::App* verb, RecipeFlags& flags, bool required);
+
+// TF1003 where a form of a verb ("twinforge recipe show") has no `argument` and needs one, or has one that it
+// does not take.
+absl::Status CheckArgument(const std::string& form, const std::string& name, bool wanted,
+                           const std::string& argument);
 
 // "2GiB", "256MiB", "1000000": bytes. TF1002 otherwise.
 absl::StatusOr<int64_t> ParseBytes(const std::string& text);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "eval/kernels.h"
@@ -127,8 +128,12 @@ absl::StatusOr<std::vector<double>> EvalGather(const Node& node, const Tensor& x
   for (int64_t i = 0; i < index.count(); ++i) {
     const double at = index.data()[i];
     if (!(at >= 0 && at < static_cast<double>(limit))) {
-      return Error(1901, node.path,
-                   absl::StrCat(static_cast<int64_t>(at), " is no place of ", axis.name, "=", limit));
+      std::vector<int64_t> where(index.rank());
+      for (int64_t rest = i, d = index.rank() - 1; d >= 0; rest /= index.shape()[d--])
+        where[d] = rest % index.shape()[d];
+      return Error(
+          1901, node.path,
+          absl::StrCat(at, " at [", absl::StrJoin(where, ", "), "] is no place of ", axis.name, "=", limit));
     }
     const double* from = x.data() + (i / each * extent + static_cast<int64_t>(at)) * inner;
     out.insert(out.end(), from, from + inner);

@@ -1,6 +1,7 @@
 """`twinforge eval`: what it writes, what it takes, and what it says of inputs that do not fit."""
 import json
 import struct
+import time
 
 import pytest
 
@@ -79,19 +80,42 @@ def test_a_twin_is_evaluated_from_its_own_files(tool, tiny, tmp_path, twin, word
     assert shape == same and max(abs(x - y) for x, y in zip(a, b)) <= 2e-2 * max(map(abs, a))
 
 
-@pytest.mark.parametrize("tensors, reason", [
-    ({}, "missing"), ({"input_ids": ("I64", [1, 2], [1, 10**6])}, "1000000 is no place of vocab"),
-    ({"input_ids": ("I64", [1, 2], [1, -1])}, "-1 is no place of vocab"), ({"input_ids": ("F32", [1, 2], [1, 2])}, "whole numbers"),
-    ({"input_ids": ("I64", [2], [1, 2])}, "not i32[batch, seq]"), ({"input_ids": ("I64", [1, 0], [])}, "empty"),
-    ({"input_ids": ("I64", [1, 1], [2**40])}, "beyond i32"), ({"input_id": IDS}, "no such input"),
-    ({"input_ids": IDS, "position_ids": ("I64", [1, 3], [0, 1, 2])}, "not [2, 3]"),
-    ({"input_ids": IDS, "attention_mask": ("I64", [2, 3], [0, 1, 1, 1, 1, 1])}, "hides tokens"),
+@pytest.mark.parametrize("tensors, place, reason", [
+    ({}, "input_ids", "missing"), ({"input_ids": ("I64", [1, 2], [1, 10**6])}, "input_ids[0, 1]", "1000000 is no place of vocab, which has 97"),
+    ({"input_ids": ("I64", [2, 2], [1, 2, -1, 3])}, "input_ids[1, 0]", "-1 is no place of vocab"),
+    ({"input_ids": ("F32", [1, 2], [1, 2])}, "input_ids", "whole numbers"),
+    ({"input_ids": ("I64", [2], [1, 2])}, "input_ids", "not i32[batch, seq]"), ({"input_ids": ("I64", [1, 0], [])}, "input_ids", "empty"),
+    ({"input_ids": ("I64", [1, 1], [2**40])}, "input_ids[0, 0]", "1099511627776 is no place"), ({"input_id": IDS}, "input_id", "no such input"),
+    ({"input_ids": IDS, "position_ids": ("I64", [1, 3], [0, 1, 2])}, "position_ids", "not [2, 3]"),
+    ({"input_ids": IDS, "position_ids": ("I64", [2, 3], [0, 1, 2, 0, -1, 2])}, "position_ids", "-1 is below 0"),
+    ({"input_ids": IDS, "tokens": IDS}, "input_ids", "given twice"),
+    ({"input_ids": IDS, "attention_mask": ("I64", [2, 3], [0, 1, 1, 1, 1, 1])}, "attention_mask", "hides tokens"),
 ])
-def test_inputs_that_do_not_fit_are_one_diagnostic(tool, tiny, tmp_path, tensors, reason):
+def test_inputs_that_do_not_fit_are_one_diagnostic(tool, tiny, tmp_path, tensors, place, reason):
+    """By the name that the file has, and the place where it is one value's fault."""
     ids = write(tmp_path / "ids.safetensors", **tensors)
     done = tool("eval", tiny, "--inputs", ids, "--out", tmp_path / "out")
-    assert done.code == 2 and done.codes == ["TF1901"] and reason in done.err, done
+    assert done.code == 2 and done.codes == ["TF1901"] and f": {place}: " in done.err and reason in done.err, done
     assert done.out == "" and not list(tmp_path.glob("out*"))
+
+
+def test_an_id_of_a_padded_vocabulary_is_none(tool, tiny, tmp_path):
+    recipe = 'name: "v" step { pad_vocab { multiple: 128 mask: SUPPRESS_TOKENS } }'
+    assert tool.forge(tiny, recipe, tmp_path / "twin").code == 0
+    ids = write(tmp_path / "ids.safetensors", input_ids=("I64", [1, 1], [100]))
+    done = tool("eval", tmp_path / "twin", "--inputs", ids, "--out", tmp_path / "out")
+    assert done.code == 2 and "input_ids[0, 0]: 100 is no place of vocab, which has 97" in done.err, done
+
+
+@pytest.mark.parametrize("shape", [(200000, 4), (1, 30000)])
+def test_what_would_run_on_is_refused_before_it_begins(tool, tiny, tmp_path, shape):
+    """Many sequences: the work. One long sequence: its scores."""
+    ids = write(tmp_path / "ids.safetensors", input_ids=("I64", list(shape), [1] * (shape[0] * shape[1])))
+    began = time.monotonic()
+    done = tool("eval", tiny, "--inputs", ids, "--out", tmp_path / "out")
+    assert time.monotonic() - began < 10, "refused at once"
+    assert done.code == 5 and done.codes == ["TF1902"] and "input_ids [" in done.err and "multiply-adds" in done.err, done
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_nothing_is_replaced_and_nothing_is_made_up(tool, tiny, tmp_path):
@@ -105,4 +129,13 @@ def test_nothing_is_replaced_and_nothing_is_made_up(tool, tiny, tmp_path):
     assert tool("eval", tiny, "--inputs", ids, "--out", tmp_path / "no" / "x").code == 2
     assert tool("eval", tiny, "--inputs", ids, "--out", tmp_path / "x", "--dtype", "f8").code == 2
     done = tool("eval", "--from-config", tiny / "config.json", "--inputs", ids, "--out", tmp_path / "x")
-    assert done.code == 2 and done.codes == ["TF1003"], done
+    assert done.code == 2 and done.codes == ["TF1001"] and "--from-config" not in tool("eval", "--help").out, done
+
+
+def test_an_inputs_file_that_is_not_there_is_usage_and_a_damaged_one_is_corrupt(tool, tiny, tmp_path):
+    done = tool("eval", tiny, "--inputs", tmp_path / "absent", "--out", tmp_path / "x")
+    assert done.code == 2 and done.codes == ["TF1202"], done
+    ids = write(tmp_path / "ids.safetensors", input_ids=IDS)
+    ids.write_bytes(ids.read_bytes()[:-1])
+    done = tool("eval", tiny, "--inputs", ids, "--out", tmp_path / "x")
+    assert done.code == 4 and str(ids) in done.err, done

@@ -110,3 +110,18 @@ def test_what_a_terminal_obeys_is_shown(tool, tmp_path):
     assert "\x1b" not in done.err and "a\\x1b[31mb" in done.err, done
     config.write_text('{"model_type": "' + "x" * 100000 + '"}')
     assert len(tool("inspect", "--from-config", config).err) < 6000
+
+
+@pytest.mark.parametrize("words, says", [
+    (("recipe", "check"), "RECIPE is required"), (("recipe", "show"), "RECIPE is required"), (("recipe", "check", ""), "RECIPE is required"),
+    (("chip", "show"), "ID is required"), (("recipe", "list", "x"), "takes no RECIPE"), (("recipe", "schema", "x"), "takes no RECIPE"),
+    (("chip", "list", "v6e"), "takes no ID"), (("chip", "lint", "v6e"), "takes no ID"),
+    (("inspect",), "no model was named"), (("plan", "--recipe", "x"), "no model was named"), (("score", "--chip", "v6e"), "no model was named"),
+    (("eval", "--inputs", "x", "--out", "y"), "no model was named"), (("forge", "--recipe", "x", "--out", "y"), "no model was named"),
+    (("forge", "m", "--out", "y"), "--recipe is required"), (("forge", "m", "--recipe", "x"), "--out is required"),
+    (("prove",), "SOURCE is required"), (("prove", "m"), "TWIN is required"), (("unforge",), "TWIN is required"), (("unforge", "t"), "--out is required"),
+    (("eval", "m"), "--inputs is required"), (("score", "m"), "--chip is required"), (("doctor", "x"), "not expected"), (("explain", "1001", "x"), "not expected"),
+])
+def test_a_missing_or_idle_argument_is_usage(tool, words, says):
+    done = tool(*words, "--format", "json")
+    assert done.code == 2 and done.json["error"]["code"] in ("TF1001", "TF1003") and says in done.err, done
