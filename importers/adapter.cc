@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "importers/adapter_config.h"
 #include "importers/checkpoint.h"
+#include "importers/checkpoint_folder.h"
 #include "ir/layout_parts.h"
 #include "weights/build.h"
 
@@ -124,8 +125,10 @@ absl::Status AddModule(const LayoutTensor& tensor, const Graph& graph, const Wei
 // The tensor is one that adapter_config.json speaks of, in the rank that it says.
 absl::Status CheckDeclared(const AdapterConfig& config, const StoredTensor& tensor, const std::string& module,
                            bool is_a) {
-  if (!config.Targets(module)) {
-    return Error(1422, tensor.name, "target_modules of adapter_config.json does not name its module");
+  if (const std::string key = config.WhyNotFor(module); !key.empty()) {
+    return Error(1422, tensor.name,
+                 absl::StrCat("by ", key, " of adapter_config.json the adapter is not for its module"),
+                 "peft would leave this tensor out without a word; correct the config, or remove the tensor");
   }
   const int64_t rank = config.RankOf(module);
   if (tensor.shape.size() == 2 && tensor.shape[is_a ? 0 : 1] == rank) return absl::OkStatus();
@@ -146,6 +149,8 @@ std::string FreePrefix(const Model& model) {
 
 absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
   const std::string prefix = FreePrefix(model);
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"})
+    TWIN_RETURN_IF_ERROR(CheckInsideIfThere(path, name));
   TWIN_ASSIGN_OR_RETURN(const AdapterConfig config, AdapterConfig::ReadFrom(path));
   const std::string file = absl::StrCat(path, "/adapter_model.safetensors");
   std::error_code error;
@@ -175,8 +180,9 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
     TWIN_RETURN_IF_ERROR(
         CheckDeclared(config, tensor, std::string(absl::StripPrefix(module, kModules)), is_a));
     if (!is_a) continue;
-    TWIN_RETURN_IF_ERROR(AddModule(*place->second, model.graph, source_of(tensor), source_of(*partner),
-                                   config.Factor(tensor.shape[0]), adapter));
+    TWIN_RETURN_IF_ERROR(
+        AddModule(*place->second, model.graph, source_of(tensor), source_of(*partner),
+                  config.Factor(std::string(absl::StripPrefix(module, kModules)), tensor.shape[0]), adapter));
   }
   for (const StoredTensor& tensor : checkpoint->tensors()) {
     model.sources.push_back({absl::StrCat(prefix, tensor.name),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,21 @@ namespace {
 constexpr int64_t kQuoteLimit = 100;
 constexpr int64_t kMostRank = int64_t{1} << 31;
 
+// Some ways to begin an adapter (PiSSA, OLoRA, LoftQ, CorDA) take W apart first; the matrices then belong to
+// what was left of it, which the adapter's folder does not hold.
+absl::Status CheckInitialisation(const ConfigView& config) {
+  const JsonValue* how = config.Find("init_lora_weights");
+  if (how == nullptr || how->kind() == JsonValue::Kind::kBool) return absl::OkStatus();
+  TWIN_ASSIGN_OR_RETURN(const std::string word, config.GetString("init_lora_weights", ""));
+  for (const char* sound : {"gaussian", "eva", "orthogonal"}) {
+    if (word == sound) return absl::OkStatus();
+  }
+  return Error(
+      1421, config.place(),
+      absl::StrCat("init_lora_weights ", JsonQuoted(word, kQuoteLimit), " may have changed the base weights"),
+      "let peft convert it to a plain adapter first");
+}
+
 absl::Status CheckKind(const ConfigView& config) {
   TWIN_ASSIGN_OR_RETURN(const std::string kind, config.GetString("peft_type", "LORA"));
   if (kind != "LORA")
@@ -29,13 +45,13 @@ absl::Status CheckKind(const ConfigView& config) {
   if (bias != "none")
     return Error(1421, config.place(),
                  absl::StrCat("bias ", JsonQuoted(bias, kQuoteLimit), " is not merged"));
-  for (const char* key : {"use_dora", "lora_bias", "modules_to_save", "alpha_pattern", "layer_replication",
+  for (const char* key : {"use_dora", "lora_bias", "modules_to_save", "layer_replication",
                           "target_parameters", "trainable_token_indices", "use_qalora"}) {
     Condition set;
     set.set_key(key);
     if (config.Holds(set, "")) return Error(1421, config.place(), absl::StrCat(key, " is not merged"));
   }
-  return absl::OkStatus();
+  return CheckInitialisation(config);
 }
 
 // A rank, or -1.
@@ -52,16 +68,22 @@ absl::Status CheckModulePattern(const ConfigView& config, absl::string_view key,
                             " is no pattern that is understood here: ", re.error()));
 }
 
-absl::StatusOr<std::vector<std::pair<std::string, int64_t>>> ReadRankPattern(const ConfigView& config) {
-  std::vector<std::pair<std::string, int64_t>> out;
-  const JsonValue* patterns = config.Find("rank_pattern");
+// Patterns on modules' ends with a number each, in the file's order; `read` makes nothing of a value that is
+// none.
+template <typename Number, typename Read>
+absl::StatusOr<std::vector<std::pair<std::string, Number>>> ReadPatterns(const ConfigView& config,
+                                                                         const char* key,
+                                                                         absl::string_view wanted,
+                                                                         Read read) {
+  std::vector<std::pair<std::string, Number>> out;
+  const JsonValue* patterns = config.Find(key);
   if (patterns == nullptr) return out;
-  if (patterns->kind() != JsonValue::Kind::kObject)
-    return config.WrongKind("rank_pattern", "an object of ranks");
-  for (const auto& [pattern, rank] : patterns->members()) {
-    if (RankIn(rank) < 0) return config.WrongKind("rank_pattern", "an object of ranks, whole numbers from 1");
-    out.emplace_back(absl::StrCat("(.*\\.)?(", pattern, ")"), RankIn(rank));
-    TWIN_RETURN_IF_ERROR(CheckModulePattern(config, "rank_pattern", out.back().first));
+  if (patterns->kind() != JsonValue::Kind::kObject) return config.WrongKind(key, wanted);
+  for (const auto& [pattern, value] : patterns->members()) {
+    const std::optional<Number> number = read(value);
+    if (!number) return config.WrongKind(key, wanted);
+    out.emplace_back(absl::StrCat("(.*\\.)?(", pattern, ")"), *number);
+    TWIN_RETURN_IF_ERROR(CheckModulePattern(config, key, out.back().first));
   }
   return out;
 }
@@ -91,23 +113,74 @@ absl::StatusOr<AdapterConfig> AdapterConfig::ReadFrom(const std::string& path) {
     out.rank_ = RankIn(*rank);
     if (out.rank_ < 0) return config.WrongKind("r", "a rank, a whole number from 1");
   }
-  TWIN_ASSIGN_OR_RETURN(out.rank_pattern_, ReadRankPattern(config));
-  const JsonValue* targets = config.Find("target_modules");
-  out.all_ = targets == nullptr;
-  if (targets == nullptr) return out;
-  if (targets->kind() == JsonValue::Kind::kString) {
-    out.pattern_ = targets->as_string();
-    out.all_ = out.pattern_ == "all-linear";
-    TWIN_RETURN_IF_ERROR(CheckModulePattern(config, "target_modules", out.pattern_));
-    return out;
-  }
-  TWIN_ASSIGN_OR_RETURN(out.names_, config.GetWords("target_modules"));
+  const auto as_rank = [](const JsonValue& value) {
+    return RankIn(value) < 0 ? std::nullopt : std::optional<int64_t>(RankIn(value));
+  };
+  TWIN_ASSIGN_OR_RETURN(
+      out.rank_pattern_,
+      ReadPatterns<int64_t>(config, "rank_pattern", "an object of ranks, whole numbers from 1", as_rank));
+  TWIN_ASSIGN_OR_RETURN(
+      out.alpha_pattern_,
+      ReadPatterns<double>(config, "alpha_pattern", "an object of numbers", &ConfigView::NumberIn));
+  TWIN_ASSIGN_OR_RETURN(out.targets_, ReadSelection(config, "target_modules"));
+  out.targets_.all = out.targets_.all || config.Find("target_modules") == nullptr;
+  TWIN_ASSIGN_OR_RETURN(out.excluded_, ReadSelection(config, "exclude_modules"));
+  TWIN_RETURN_IF_ERROR(out.ReadLayers(config));
   return out;
 }
 
-double AdapterConfig::Factor(int64_t rank) const {
+absl::StatusOr<AdapterConfig::Selection> AdapterConfig::ReadSelection(const ConfigView& config,
+                                                                      const std::string& key) {
+  Selection out;
+  const JsonValue* said = config.Find(key);
+  if (said == nullptr) return out;
+  if (said->kind() == JsonValue::Kind::kString) {
+    out.pattern = said->as_string();
+    out.all = out.pattern == "all-linear" && key == "target_modules";
+    TWIN_RETURN_IF_ERROR(CheckModulePattern(config, key, out.pattern));
+    return out;
+  }
+  TWIN_ASSIGN_OR_RETURN(out.names, config.GetWords(key));
+  return out;
+}
+
+// One layer or a list of them, and the words that stand before a layer's number.
+absl::Status AdapterConfig::ReadLayers(const ConfigView& config) {
+  const char* const kLayers = "layers_to_transform";
+  const JsonValue* layers = config.Find(kLayers);
+  if (layers == nullptr) return absl::OkStatus();
+  const bool list = layers->kind() == JsonValue::Kind::kArray;
+  for (const JsonValue& layer : list ? layers->items() : std::vector<JsonValue>{*layers}) {
+    if (layer.kind() != JsonValue::Kind::kInteger || layer.as_integer() < 0)
+      return config.WrongKind(kLayers, "a layer's number, or a list of them");
+    layers_.push_back(layer.as_integer());
+  }
+  some_layers_ = !layers_.empty();
+  if (some_layers_ && !targets_.pattern.empty()) {
+    return Error(1421, config.place(),
+                 "layers_to_transform beside a pattern in target_modules has no meaning");
+  }
+  const JsonValue* words = config.Find("layers_pattern");
+  if (words == nullptr) return absl::OkStatus();
+  if (words->kind() == JsonValue::Kind::kString) {
+    layer_patterns_ = {words->as_string()};
+  } else {
+    TWIN_ASSIGN_OR_RETURN(layer_patterns_, config.GetWords("layers_pattern"));
+  }
+  for (std::string& word : layer_patterns_) {
+    word = absl::StrCat(".*\\.", word, "\\.(\\d+)\\..*");
+    TWIN_RETURN_IF_ERROR(CheckModulePattern(config, "layers_pattern", word));
+  }
+  return absl::OkStatus();
+}
+
+double AdapterConfig::Factor(const std::string& module, int64_t rank) const {
+  double alpha = alpha_;
+  for (auto at = alpha_pattern_.rbegin(); at != alpha_pattern_.rend(); ++at) {
+    if (RE2::FullMatch(module, at->first)) alpha = at->second;
+  }
   const auto r = static_cast<double>(rank);
-  return rank_stabilised_ ? alpha_ / std::sqrt(r) : alpha_ / r;
+  return rank_stabilised_ ? alpha / std::sqrt(r) : alpha / r;
 }
 
 int64_t AdapterConfig::RankOf(const std::string& module) const {
@@ -117,14 +190,33 @@ int64_t AdapterConfig::RankOf(const std::string& module) const {
   return rank_;
 }
 
-bool AdapterConfig::Targets(const std::string& module) const {
-  if (all_) return true;
-  if (!pattern_.empty()) return RE2::FullMatch(module, pattern_);
-  return std::any_of(names_.begin(), names_.end(), [&](const auto& name) { return IsNamed(module, name); });
+bool AdapterConfig::Selection::Holds(const std::string& module) const {
+  if (all) return true;
+  if (!pattern.empty()) return RE2::FullMatch(module, pattern);
+  return std::any_of(names.begin(), names.end(), [&](const auto& name) { return IsNamed(module, name); });
+}
+
+bool AdapterConfig::InLayers(const std::string& module) const {
+  // A module that target_modules names in full is meant in whatever layer it lies.
+  const auto& names = targets_.names;
+  if (!some_layers_ || std::find(names.begin(), names.end(), module) != names.end()) return true;
+  const std::vector<std::string> any = {".*\\.[^.]*\\.(\\d+)\\..*"};
+  for (const std::string& pattern : layer_patterns_.empty() ? any : layer_patterns_) {
+    int64_t layer = 0;
+    if (RE2::FullMatch(module, pattern, &layer))
+      return std::find(layers_.begin(), layers_.end(), layer) != layers_.end();
+  }
+  return false;
+}
+
+std::string AdapterConfig::WhyNotFor(const std::string& module) const {
+  if (excluded_.Holds(module)) return "exclude_modules";
+  if (!targets_.Holds(module)) return "target_modules";
+  return InLayers(module) ? "" : "layers_to_transform";
 }
 
 absl::Status AdapterConfig::CheckNamed(const std::vector<std::string>& modules) const {
-  for (const std::string& name : names_) {
+  for (const std::string& name : targets_.names) {
     const auto is_it = [&](const std::string& module) { return IsNamed(module, name); };
     if (std::any_of(modules.begin(), modules.end(), is_it)) continue;
     return Error(1422, place_,

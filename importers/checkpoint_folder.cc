@@ -197,7 +197,18 @@ absl::StatusOr<CheckpointFolder> FindCheckpoint(const std::string& path) {
 }
 
 absl::Status CheckInside(const std::string& root, const std::string& name) {
-  return Resolve(root, Fence(RealPath(root)), name, name).status();
+  const Fence fence(RealPath(root));
+  TWIN_ASSIGN_OR_RETURN(const std::string path, Resolve(root, fence, name, name));
+  // A folder on the way may be a link too.
+  const std::string real = RealPath(path);
+  if (real.empty() || fence.Holds(real)) return absl::OkStatus();
+  return Error(1308, path, absl::StrCat("leads to ", real, ", outside the checkpoint"));
+}
+
+absl::Status CheckInsideIfThere(const std::string& root, const std::string& name) {
+  struct stat info;
+  if (::lstat(absl::StrCat(root, "/", name).c_str(), &info) != 0) return absl::OkStatus();
+  return CheckInside(root, name);
 }
 
 }  // namespace twinforge

@@ -48,8 +48,10 @@ struct CheckpointFolder {
 absl::StatusOr<CheckpointFolder> FindCheckpoint(const std::string& path);
 
 // Whether the file `name` of the folder `root` may be followed: it is no symbolic link, or one that stays in
-// the folder or in the blobs of the same Hub repository (TF1308 otherwise).
+// the folder or in the blobs of the same Hub repository (TF1308 otherwise). So with folders on the way to it.
 absl::Status CheckInside(const std::string& root, const std::string& name);
+// The same, and nothing to say of a file that is not there.
+absl::Status CheckInsideIfThere(const std::string& root, const std::string& name);
 
 }  // namespace twinforge
 

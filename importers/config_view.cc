@@ -63,6 +63,10 @@ absl::Status ConfigView::WrongKind(absl::string_view key, absl::string_view want
   return Error(1406, place_, absl::StrCat("\"", key, "\" is ", found, " where ", wanted, " is needed"));
 }
 
+std::optional<double> ConfigView::NumberIn(const JsonValue& value) {
+  return IsOrdinary(value) ? std::optional<double>(value.as_number()) : std::nullopt;
+}
+
 absl::StatusOr<double> ConfigView::GetNumber(absl::string_view key, double absent) const {
   const JsonValue* value = Find(key);
   if (value == nullptr) return absent;

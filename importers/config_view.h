@@ -7,6 +7,7 @@
 #define TWINFORGE_IMPORTERS_CONFIG_VIEW_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,9 @@ class ConfigView {
 
   // For each of `layers` layers, whether it is in the set.
   absl::StatusOr<std::vector<bool>> Layers(const LayerSet& set, int64_t layers) const;
+
+  // The number that `value` is; nothing where it is none, or beyond what configs may say.
+  static std::optional<double> NumberIn(const JsonValue& value);
 
   absl::Status WrongKind(absl::string_view key, absl::string_view wanted) const;
 

@@ -202,6 +202,9 @@ absl::Status NoteFiles(const Checkpoint& checkpoint, Model& model) {
   for (const StoredFile& file : checkpoint.files()) {
     model.files.push_back({file.name, file.identity.size, file.header_sha256});
   }
+  // What a manifest keeps as it is, whether or not the model was opened by it.
+  for (const char* text : {"config.json", "generation_config.json", "model.safetensors.index.json"})
+    TWIN_RETURN_IF_ERROR(CheckInsideIfThere(model.root, text));
   TWIN_ASSIGN_OR_RETURN(model.companions, CompanionsIn(model.root, model.warnings));
   for (const std::string& warning : checkpoint.warnings()) model.warnings.push_back(warning);
   return absl::OkStatus();

@@ -141,6 +141,61 @@ TEST_F(Adapters, TheConfigSpeaksOfTheTensorsThatAreThere) {
   EXPECT_EQ(CodeOf(Load("llama", {{q, {{3, 12}, {60, 3}}}}, "[]").status()), 1421);
 }
 
+TEST_F(Adapters, WhatTheConfigLeavesOutIsNotMerged) {
+  const std::string q = "model.layers.1.self_attn.q_proj";
+  const auto with = [&](const std::string& keys) {
+    return Load("llama", {{q, {{3, 12}, {60, 3}}}}, absl::StrCat(R"({"lora_alpha": 6, "r": 3, )", keys, "}"))
+        .status();
+  };
+  const std::string named = R"("target_modules": ["q_proj"], )",
+                    whole = absl::StrCat("\"target_modules\": [\"", q, "\"], ");
+  const std::pair<std::string, int> rows[] = {
+      {R"("exclude_modules": ["q_proj"])", 1422},
+      {R"("exclude_modules": ["model.layers.1.self_attn.q_proj"])", 1422},
+      {R"("exclude_modules": ".*layers\\.1\\..*")", 1422},
+      {R"("exclude_modules": ["v_proj", "proj"])", 0},
+      {R"("exclude_modules": ".*layers\\.0\\..*")", 0},
+      {R"("exclude_modules": "(")", 1421},
+      {R"("exclude_modules": 7)", 1406},
+      {named + R"("layers_to_transform": [0])", 1422},
+      {named + R"("layers_to_transform": 0)", 1422},
+      {named + R"("layers_to_transform": [0, 1])", 0},
+      {named + R"("layers_to_transform": 1)", 0},
+      {named + R"("layers_to_transform": [])", 0},
+      {named + R"("layers_to_transform": [1], "layers_pattern": "layers")", 0},
+      {named + R"("layers_to_transform": [1], "layers_pattern": ["h", "layers"])", 0},
+      {named + R"("layers_to_transform": [1], "layers_pattern": "h")", 1422},
+      {whole + R"("layers_to_transform": [0])", 0},  // named in full it is meant wherever it lies
+      {named + R"("layers_to_transform": "1")", 1406},
+      {named + R"("layers_to_transform": [true])", 1406},
+      {named + R"("layers_to_transform": [-1])", 1406},
+      {named + R"("layers_to_transform": [1], "layers_pattern": "(")", 1421},
+      {R"("target_modules": ".*q_proj", "layers_to_transform": [1])", 1421},
+      {R"("init_lora_weights": "pissa_niter_4")", 1421},
+      {R"("init_lora_weights": "olora")", 1421},
+      {R"("init_lora_weights": "gaussian")", 0},
+      {R"("init_lora_weights": true)", 0},
+      {R"("init_lora_weights": 3)", 1406},
+      {R"("use_rslora": 1)", 1406},
+      {R"("alpha_pattern": [3])", 1406},
+      {R"("alpha_pattern": {"q_proj": true})", 1406},
+      {R"("alpha_pattern": {"q_proj": 1e308})", 1406},
+      {R"("alpha_pattern": {"(": 3})", 1421},
+  };
+  for (const auto& [keys, code] : rows) EXPECT_EQ(CodeOf(with(keys)), code) << keys << "\n" << with(keys);
+  EXPECT_NE(Render(with(R"("exclude_modules": ["q_proj"])")).find("exclude_modules"), std::string::npos);
+  EXPECT_NE(Render(with(named + R"("layers_to_transform": 0)")).find("layers_to_transform"),
+            std::string::npos);
+}
+
+TEST_F(Adapters, TheFirstAlphaThatFitsIsTaken) {
+  const auto adapter = Load(
+      "llama", {{"model.layers.1.self_attn.q_proj", {{3, 12}, {60, 3}}}},
+      R"({"r": 3, "lora_alpha": 6, "alpha_pattern": {"layers.0.self_attn.q_proj": 1, "q_proj": 12, ".*": 7}})");
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  EXPECT_DOUBLE_EQ(adapter->at("layers.1.attn.q").factor, 4);
+}
+
 TEST_F(Adapters, WhatTheSumDoesNotCoverIsRefused) {
   const std::pair<Shape, Shape> fits = {{3, 12}, {60, 3}};
   const std::string q = "model.layers.1.self_attn.q_proj";
@@ -149,9 +204,6 @@ TEST_F(Adapters, WhatTheSumDoesNotCoverIsRefused) {
           Load("llama", {{q, fits}}, R"({"peft_type": "LORA", "lora_alpha": 6, "use_dora": true})").status()),
       1421);
   EXPECT_EQ(CodeOf(Load("llama", {{q, fits}}, R"({"peft_type": "IA3", "lora_alpha": 6})").status()), 1421);
-  EXPECT_EQ(
-      CodeOf(Load("llama", {{q, fits}}, R"({"lora_alpha": 6, "alpha_pattern": {"q_proj": 2}})").status()),
-      1421);
   EXPECT_EQ(
       CodeOf(Load("llama", {{q, fits}}, R"({"lora_alpha": 6, "modules_to_save": ["lm_head"]})").status()),
       1421);
