@@ -5,21 +5,30 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "importers/checkpoint.h"
+#include "importers/checkpoint_folder.h"
 #include "importers/importer.h"
 #include "ir/text.h"
 #include "weights/build.h"
 
 namespace twinforge {
 
+// A link to nothing is a damaged twin, not a checkpoint without a manifest.
 bool IsTwin(const std::string& path) {
   struct stat info = {};
-  return stat(absl::StrCat(path, "/", kManifestName).c_str(), &info) == 0;
+  return lstat(absl::StrCat(path, "/", kManifestName).c_str(), &info) == 0;
+}
+
+absl::StatusOr<TwinManifest> OpenManifest(const std::string& path) {
+  TWIN_RETURN_IF_ERROR(CheckInsideIfThere(path, kManifestName));
+  TWIN_ASSIGN_OR_RETURN(TwinManifest manifest, ReadManifest(path));
+  for (const ManifestFile& file : manifest.files) TWIN_RETURN_IF_ERROR(CheckInsideIfThere(path, file.name));
+  TWIN_RETURN_IF_ERROR(CheckTwinFiles(manifest, path));
+  return manifest;
 }
 
 absl::StatusOr<OpenedTwin> OpenTwinFolder(const std::string& path) {
   OpenedTwin twin;
-  TWIN_ASSIGN_OR_RETURN(twin.manifest, ReadManifest(path));
-  TWIN_RETURN_IF_ERROR(CheckTwinFiles(twin.manifest, path));
+  TWIN_ASSIGN_OR_RETURN(twin.manifest, OpenManifest(path));
   TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(path));
   twin.stored.root = path;
   twin.stored.reader = checkpoint;

@@ -24,6 +24,10 @@ absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags);
 // Whether `path` is a folder with a twin's manifest.
 bool IsTwin(const std::string& path);
 
+// The manifest of a twin's folder. No file that it lists, nor itself, is followed out of the folder (TF1308),
+// and those that a reader needs are there (TF1803).
+absl::StatusOr<TwinManifest> OpenManifest(const std::string& path);
+
 // A twin's folder: what its manifest says, and what lies there.
 struct OpenedTwin {
   TwinManifest manifest;

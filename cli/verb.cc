@@ -54,12 +54,11 @@ absl::StatusOr<Model> OpenFlags(const ModelFlags& flags) {
                  "give a checkpoint's folder; plan, score and inspect take --from-config config.json too");
   }
   if (IsTwin(flags.path)) {
-    TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, ReadManifest(flags.path));
+    TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, OpenManifest(flags.path));
     if (manifest.target == Target::kTwin) {
       return Error(1804, flags.path, "is a twin in the native layout, and this verb needs a checkpoint",
                    "`twinforge unforge` gives its source back; `score` and `prove` read it as it is");
     }
-    TWIN_RETURN_IF_ERROR(CheckTwinFiles(manifest, flags.path));
   }
   return OpenModel(flags.path, flags.config);
 }

@@ -198,6 +198,10 @@ class Reader {
       }
       manifest_.files.push_back({row.name(), row.bytes(), row.sha256()});
     }
+    for (const std::string& name : manifest_.companions) {
+      if (files_.count(CompanionInTwin(name)) == 0)
+        return Fail(absl::StrCat("the companion ", JsonQuoted(name, 200), " is none of its files"));
+    }
     return absl::OkStatus();
   }
 

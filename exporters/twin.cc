@@ -62,8 +62,10 @@ absl::Status Rebind(const std::map<std::string, WeightPtr>& programs, Graph& gra
 absl::Status CheckTwinFiles(const TwinManifest& manifest, const std::string& root) {
   std::set<absl::string_view> with_tensors;
   for (const ManifestTensor& tensor : manifest.tensors) with_tensors.insert(tensor.file);
+  std::set<std::string> carried;
+  for (const std::string& name : manifest.companions) carried.insert(CompanionInTwin(name));
   for (const ManifestFile& said : manifest.files) {
-    if (with_tensors.count(said.name) == 0) continue;
+    if (with_tensors.count(said.name) + carried.count(said.name) == 0) continue;
     const std::string path = absl::StrCat(root, "/", said.name);
     absl::StatusOr<std::unique_ptr<ReadableFile>> file = ReadableFile::Open(path);
     std::string wrong;
@@ -71,7 +73,7 @@ absl::Status CheckTwinFiles(const TwinManifest& manifest, const std::string& roo
       const Diagnostic d = DiagnosticOf(file.status()).value_or(Diagnostic());
       if (ExitCodeOf(file.status()) == ExitCode::kTransient) return file.status();
       wrong = absl::StrCat("the manifest lists it: ", d.message);
-    } else if ((*file)->size() != said.bytes) {
+    } else if (with_tensors.count(said.name) > 0 && (*file)->size() != said.bytes) {
       wrong = absl::StrCat("it has ", (*file)->size(), " bytes, the manifest says ", said.bytes);
     }
     if (!wrong.empty()) return Error(1803, path, wrong, "fetch or forge this twin again");

@@ -24,8 +24,8 @@ struct StoredTwin {
   std::shared_ptr<const TensorReader> reader;
 };
 
-// Every file of tensors that the manifest lists lies in `root` in the length that it says (TF1803). What is
-// in them is for others to check.
+// Every file of tensors that the manifest lists lies in `root` in the length that it says, and every file
+// that was carried along lies there (TF1803). What is in them is for others to check.
 absl::Status CheckTwinFiles(const TwinManifest& manifest, const std::string& root);
 
 // Names, dtypes and shapes agree with the manifest, and nothing is there too much (TF1803).
