@@ -221,7 +221,7 @@ absl::StatusOr<std::optional<Saying>> Writer::Agree(const ConfigBinding& binding
   if (binding.fact == Fact::kLayers) return SayInteger(LayersOf(graph_));
   if (binding.fact == Fact::kDType) {
     std::string name = DTypeOf(graph_);
-    return name.empty() ? std::nullopt : std::make_optional(SayWord(std::move(name)));
+    return name.empty() ? std::nullopt : std::make_optional(SayWord(name));
   }
   std::optional<Saying> all;
   const Node* first = nullptr;

@@ -64,7 +64,7 @@ Saying SayTruth(bool truth) {
           truth ? "true" : "false"};
 }
 
-Saying SayWord(std::string word) {
+Saying SayWord(const std::string& word) {
   return {
       JsonValue::String(word),
       [word](const JsonValue& v) { return v.kind() == JsonValue::Kind::kString && v.as_string() == word; },

@@ -40,7 +40,7 @@ struct Saying {
 
 Saying SayInteger(int64_t number);
 Saying SayTruth(bool truth);
-Saying SayWord(std::string word);
+Saying SayWord(const std::string& word);
 
 // What `node` says of the binding's fact; nothing where the node does not know it.
 absl::StatusOr<std::optional<Saying>> SayingOf(const Graph& graph, const Node& node,

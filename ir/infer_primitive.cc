@@ -353,7 +353,9 @@ absl::StatusOr<Type> InferScan(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-absl::StatusOr<Type> InferPrimitive(const Graph& graph, const Node& node) {
+// One row for each op: a table, longer than a function should be.
+absl::StatusOr<Type> InferPrimitive(const Graph& graph,  // NOLINT(readability-function-size)
+                                    const Node& node) {
   static const auto* const none = new Type();
   const auto x = [&](size_t i) -> const Type& {
     return i < node.operands.size() ? OperandType(graph, node, i) : *none;

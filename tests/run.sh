@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds, runs every suite. One closing line per runner.
 #   bash tests/run.sh            everything; sanitizers over the suites that read hostile bytes
-#   bash tests/run.sh fast       the C++ suites and style alone
+#   bash tests/run.sh fast       the C++ suites, style, and clang-tidy over what changed
 #   bash tests/run.sh asan       the C++ suites, then all of them again under sanitizers
+#   bash tests/run.sh tidy       clang-tidy over every source; the other modes read those that changed
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
@@ -22,11 +23,21 @@ say "build"
 cmake -G Ninja -S . -B build/release -DCMAKE_BUILD_TYPE=Release -DTWINFORGE_BENCH=ON >build/configure.log || { cat build/configure.log; exit 1; }
 ninja -C build/release -j "$jobs" --quiet
 
+if [ "$mode" = tidy ]; then
+  say "clang-tidy"
+  bash tests/tidy.sh build/release all
+  say "done"
+  exit 0
+fi
+
 say "C++ suites"
 ctest --test-dir build/release -j "$jobs" --output-on-failure
 
 say "style"
 bash tests/style.sh
+
+say "clang-tidy over what changed"
+bash tests/tidy.sh build/release
 
 if [ "$mode" = all ]; then
   say "command line and outside judge"

@@ -1,7 +1,6 @@
 """`twinforge eval`: what it writes, what it takes, and what it says of inputs that do not fit."""
 import json
 import struct
-import time
 
 import pytest
 
@@ -109,11 +108,9 @@ def test_an_id_of_a_padded_vocabulary_is_none(tool, tiny, tmp_path):
 
 @pytest.mark.parametrize("shape", [(200000, 4), (1, 30000)])
 def test_what_would_run_on_is_refused_before_it_begins(tool, tiny, tmp_path, shape):
-    """Many sequences: the work. One long sequence: its scores."""
+    """Many sequences: the work. One long sequence: its scores. Each would end in logits if it were let run."""
     ids = write(tmp_path / "ids.safetensors", input_ids=("I64", list(shape), [1] * (shape[0] * shape[1])))
-    began = time.monotonic()
     done = tool("eval", tiny, "--inputs", ids, "--out", tmp_path / "out")
-    assert time.monotonic() - began < 10, "refused at once"
     assert done.code == 5 and done.codes == ["TF1902"] and "input_ids [" in done.err and "multiply-adds" in done.err, done
     assert not list(tmp_path.glob("out*"))
 
