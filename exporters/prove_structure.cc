@@ -9,11 +9,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/diagnostic.h"
 #include "base/file.h"
 #include "base/json_reader.h"
 #include "exporters/difference.h"
 #include "exporters/generation_config.h"
+#include "exporters/model_card.h"
 #include "exporters/plan_parts.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -55,6 +57,7 @@ class StructureProver {
     CheckLedger();
     CheckFamily();
     CheckFidelity();
+    CheckCard();
     return std::move(rows_);
   }
 
@@ -228,6 +231,28 @@ class StructureProver {
       }
     }
     Proven("fidelity", claim);
+  }
+
+  // README.md repeats for people what the manifest says, and says nothing else.
+  void CheckCard() {
+    ExportPlan plan;
+    std::set<absl::string_view> files;
+    for (const ManifestTensor& tensor : manifest_.tensors) {
+      files.insert(tensor.file);
+      plan.bytes_out += FileBytes(tensor.program->dtype(), tensor.program->element_count()).value_or(0);
+    }
+    plan.files.resize(files.size());
+    plan.target = manifest_.target;
+    plan.ledger = manifest_.ledger;
+    const std::string right = ModelCard(source_, plan, manifest_.provenance);
+    const absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(root_, "/README.md"));
+    if (!there.ok()) return Refuted("README.md", Sentence(there.status()));
+    if (*there == right) return Proven("README.md");
+    const std::vector<absl::string_view> a = absl::StrSplit(*there, '\n'), b = absl::StrSplit(right, '\n');
+    size_t line = 0;
+    while (line + 1 < std::min(a.size(), b.size()) && a[line] == b[line]) ++line;
+    Refuted("README.md", absl::StrCat("line ", line + 1, " is ", JsonQuoted(a[line], kNamesShown),
+                                      ", and should be ", JsonQuoted(b[line], kNamesShown)));
   }
 
   const Model& source_;

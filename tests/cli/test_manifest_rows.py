@@ -97,6 +97,17 @@ def test_an_edited_config_names_its_key(tool, forged, twin, file, edit, says):
     assert "\x1b" not in tool("prove", forged / "model", twin).out
 
 
+def test_a_card_says_what_the_manifest_says(tool, forged, twin):
+    card = twin / "README.md"
+    old = card.read_bytes()
+    card.write_bytes(old.replace(b"Fidelity: MOVED", b"Fidelity: MAGIC"))
+    reseal(twin, replace(hashlib.sha256(old).hexdigest(), hashlib.sha256(card.read_bytes()).hexdigest()))
+    done = tool("prove", forged / "model", twin, "--format", "json")
+    assert done.code == 1, done
+    assert [(row["check"], row["subject"]) for row in done.json["failures"]] == [("structure", "README.md")], done.json["failures"]
+    assert "MAGIC" in done.json["failures"][0]["detail"] and "line " in done.json["failures"][0]["detail"]
+
+
 def test_an_edited_text_of_the_source_names_its_key(tool, forged, twin):
     reseal(twin, replace('\\"hidden_size\\": 48', '\\"hidden_size\\": 49'))
     done = tool("prove", forged / "model", twin, "--format", "json")
