@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "eval/kernels.h"
 #include "eval/retype.h"
+#include "eval/whole_sequence.h"
 #include "ir/decompose.h"
 
 namespace twinforge {
@@ -107,6 +108,7 @@ class GraphEvaluation : public Evaluation {
   }
 
   absl::StatusOr<NamedTensors> Run(const NamedTensors& inputs, DecodeState* state) override {
+    if (state != nullptr) TWIN_RETURN_IF_ERROR(CheckGoesOn("past"));
     Call call;
     call.state = state;
     if (state != nullptr) call.symbols[std::string(kPast)] = state->past;
@@ -179,6 +181,25 @@ class GraphEvaluation : public Evaluation {
     return absl::OkStatus();
   }
 
+  // What is written out as primitives takes a whole sequence from its first token.
+  absl::Status CheckGoesOn(absl::string_view what) const {
+    const Node* fixed = FirstOverTokens(graph_);
+    if (fixed == nullptr) return absl::OkStatus();
+    return Wrong(what, absl::StrCat(fixed->path,
+                                    " is a primitive over a whole sequence: it counts tokens from 0, "
+                                    "and remembers none"));
+  }
+
+  // A side input that is not what is usual, where the graph does not look at it. Some have it as an input.
+  absl::Status CheckSide(absl::string_view name, const Tensor& usual, const Tensor& side) const {
+    if (side.values() == usual.values() || graph_.FindNode(name) != nullptr) return absl::OkStatus();
+    if (name == kPositions) return CheckGoesOn(name);
+    const bool written_out = std::any_of(graph_.nodes().begin(), graph_.nodes().end(),
+                                         [](const Node& node) { return node.op == OpKind::kParam; });
+    if (!written_out || TakesTokenTypes(graph_)) return absl::OkStatus();
+    return Wrong(name, "the graph is written out as primitives, and they take type 0 throughout");
+  }
+
   // Whole numbers stay whole; anything else is not rounded silently.
   static absl::StatusOr<Tensor> AsType(absl::string_view place, const Tensor& x, DType dtype) {
     if (x.dtype() == dtype) return x;
@@ -214,7 +235,9 @@ class GraphEvaluation : public Evaluation {
         return Wrong(name, absl::StrCat("the input is ", ShapeText(given->second.shape()), ", not ",
                                         ShapeText(shape)));
       }
+      const Tensor usual = std::move(*side);
       TWIN_ASSIGN_OR_RETURN(*side, AsType(name, given->second, DType::kI32));
+      TWIN_RETURN_IF_ERROR(CheckSide(name, usual, *side));
       for (double value : side->values()) {
         if (value < 0) return Wrong(name, absl::StrCat(value, " is below 0"));
       }

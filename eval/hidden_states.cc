@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -30,8 +31,11 @@ std::map<NodeId, std::string> HiddenStates(const Graph& graph) {
     last[layer] = node.id;
   }
   if (last.empty()) return names;
-  const Node* norm = graph.FindNode("norm");
-  if (norm != nullptr) last.rbegin()->second = norm->id;
+  // Written out, the norm's own name is its parameter's, and its parts follow.
+  for (const Node& node : graph.nodes()) {
+    const bool whole = node.path == "norm" && node.op != OpKind::kParam;
+    if (whole || absl::StartsWith(node.path, "norm.")) last.rbegin()->second = node.id;
+  }
   if (before >= 0) names[before] = "hidden_states.0";
   for (const auto& [layer, id] : last) names[id] = absl::StrCat("hidden_states.", layer + 1);
   return names;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -89,12 +90,18 @@ absl::StatusOr<Graph> Retyped(const Graph& graph, DType dtype, bool unrounded) {
   Graph result = graph;
   Rewriter rewriter(result, "");
   const Retyper retyper(graph, dtype);
+  // What primitives read is of the type that they say; a composite converts its parameters itself.
+  std::set<std::string> read_as_they_are;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == OpKind::kParam) read_as_they_are.insert(node.path);
+  }
   for (const auto& [role, param] : graph.params()) {
     if (!IsFloat(param.type.dtype)) continue;
     ParamType type = param.type;
-    type.dtype = dtype;
+    type.dtype = read_as_they_are.count(role) > 0 ? retyper.Of(param.type.dtype) : dtype;
     const WeightPtr program = unrounded ? Unrounded(param.program) : param.program;
-    rewriter.SetParam(role, std::move(type), Cast(program, dtype));
+    WeightPtr cast = Cast(program, type.dtype);
+    rewriter.SetParam(role, std::move(type), std::move(cast));
   }
   for (const Node& node : graph.nodes()) {
     if (node.op == OpKind::kInput) {

@@ -45,6 +45,7 @@ class Builder {
 
  private:
   friend class GraphParser;
+  friend class Rewriter;
   void SetStep(NodeId node, std::string step);
 
   Graph graph_;

@@ -1,9 +1,9 @@
 // config.json from the graph: each bound key says what the graph says, or the twin is refused.
 //
-// Three questions, in this order. Does a plain runtime derive something that the graph
-// contradicts (CheckRuntime)? Is there a key, or another model_type, for each softmax
-// scale (ChooseCarrier)? What does each key have to say, and does the source's spelling
-// say it already (Writer)?
+// Four questions, in this order. Is every node a block that a config has words for (CheckBlocks)? Does a
+// plain runtime derive something that the graph contradicts (CheckRuntime)? Is there a key, or another
+// model_type, for each softmax scale (ChooseCarrier)? What does each key have to say, and does the source's
+// spelling say it already (Writer)?
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -45,6 +45,20 @@ class Scopes {
  private:
   absl::flat_hash_map<std::string, std::unique_ptr<RE2>> patterns_;
 };
+
+// ---- what a config has words for
+
+// Residual sums and a pooler's slice are in every runtime; other primitives are a block taken apart.
+absl::Status CheckBlocks(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    const bool known = node.op == OpKind::kInput || node.op == OpKind::kAdd || node.op == OpKind::kSlice;
+    if (known || Info(node.op).composite != nullptr) continue;
+    return CannotSay(node,
+                     absl::StrCat(node.path, " is a primitive (", Info(node.op).name,
+                                  "), and a config names whole blocks; raise_composites folds them back"));
+  }
+  return absl::OkStatus();
+}
 
 // ---- what a plain runtime derives
 
@@ -316,6 +330,7 @@ absl::Status Writer::WriteTies(const std::vector<Tie>& ties) {
 }  // namespace
 
 absl::StatusOr<JsonValue> ConfigFromGraph(const Layout& layout, const Graph& graph, const JsonValue& config) {
+  TWIN_RETURN_IF_ERROR(CheckBlocks(graph));
   Scopes scopes;
   TWIN_ASSIGN_OR_RETURN(const auto chosen, ChooseBindings(layout, graph, scopes));
   const auto& [bindings, carrier] = chosen;

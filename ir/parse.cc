@@ -67,7 +67,8 @@ class GraphParser {
   absl::Status ReadHeading();
   absl::Status ReadNode();
   absl::Status ReadNodeParams(NodeText& node);
-  absl::Status ReadAttrs(NodeText& node);
+  absl::Status ReadAttrs(OpKind op, OpAttrs& into);
+  absl::Status ReadOrigin(NodeText& node);
   absl::Status ReadParam();
   absl::Status ReadBundle();
   absl::Status ReadStack();
@@ -293,11 +294,11 @@ absl::Status GraphParser::ReadNodeParams(NodeText& node) {
   }
 }
 
-absl::Status GraphParser::ReadAttrs(NodeText& node) {
-  google::protobuf::Message* attrs = MutableAttrs(Info(node.op).attrs, node.attrs);
+absl::Status GraphParser::ReadAttrs(OpKind op, OpAttrs& into) {
+  google::protobuf::Message* attrs = MutableAttrs(Info(op).attrs, into);
   if (!Peek("{")) return absl::OkStatus();
   const size_t begin = at_;
-  if (attrs == nullptr) return Fail(begin, absl::StrCat(Info(node.op).name, " has no attributes"));
+  if (attrs == nullptr) return Fail(begin, absl::StrCat(Info(op).name, " has no attributes"));
   TWIN_ASSIGN_OR_RETURN(absl::string_view body, Balanced('{', '}'));
   body = body.substr(1, body.size() - 2);
   FirstAttrsError error;
@@ -306,6 +307,21 @@ absl::Status GraphParser::ReadAttrs(NodeText& node) {
   parser.SetRecursionLimit(16);
   if (parser.ParseFromString(std::string(body), attrs)) return absl::OkStatus();
   return Fail(begin + 1 + error.OffsetIn(body), error.message());
+}
+
+// A node whose path is `of` is followed by `=`, an origin by its op.
+absl::Status GraphParser::ReadOrigin(NodeText& node) {
+  const size_t begin = at_;
+  if (Word(IsNameChar) != "of" || Peek("=")) {
+    at_ = begin;
+    return absl::OkStatus();
+  }
+  const absl::string_view op = Word(IsNameChar);
+  const std::optional<OpKind> kind = OpKindFromName(op);
+  if (!kind || Info(*kind).composite == nullptr)
+    return Fail(at_ - op.size(), absl::StrCat("\"", op, "\" is no composite"));
+  node.attrs.mutable_origin()->set_op(std::string(op));
+  return ReadAttrs(*kind, *node.attrs.mutable_origin()->mutable_attrs());
 }
 
 absl::Status GraphParser::ReadNode() {
@@ -327,7 +343,8 @@ absl::Status GraphParser::ReadNode() {
     node.operands.push_back(std::move(operand));
   }
   TWIN_RETURN_IF_ERROR(ReadNodeParams(node));
-  TWIN_RETURN_IF_ERROR(ReadAttrs(node));
+  TWIN_RETURN_IF_ERROR(ReadAttrs(node.op, node.attrs));
+  TWIN_RETURN_IF_ERROR(ReadOrigin(node));
   // A node whose path is `by` is followed by `=`, a step by its string.
   const size_t begin = at_;
   if (Accept("by")) {
@@ -477,7 +494,6 @@ absl::StatusOr<Type> GraphParser::ParseTypeAlone() {
 }
 
 absl::StatusOr<Graph> ParseGraph(absl::string_view text) { return GraphParser(text).Parse(); }
-
 absl::StatusOr<Type> ParseType(absl::string_view text) { return GraphParser(text).ParseTypeAlone(); }
 
 }  // namespace twinforge

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "ir/builder.h"
 #include "ir/verify.h"
 
@@ -141,6 +142,58 @@ void Rewriter::SetInputType(NodeId node, Type type) {
   Touch(node);
   TWIN_CHECK(graph_.nodes_[node].op == OpKind::kInput, "only an input's type is its own");
   graph_.nodes_[node].type = std::move(type);
+}
+
+void Rewriter::Replace(NodeId node, Emit emit, std::shared_ptr<const Origin> origin) {
+  TWIN_CHECK(node >= 0 && static_cast<size_t>(node) < graph_.nodes_.size(), "no such node");
+  TWIN_CHECK(replaced_.emplace(node, Replacement{std::move(emit), std::move(origin)}).second,
+             absl::StrCat(graph_.nodes_[node].path, " is replaced twice"));
+  changed_ = true;
+}
+
+void Rewriter::Remove(NodeId node) { Replace(node, nullptr); }
+
+NodeId Rewriter::Copy(const Node& node, Moved moved, Builder& to) const {
+  if (node.op == OpKind::kInput) return to.Input(node.path, node.type);
+  std::vector<NodeId> operands;
+  for (NodeId operand : node.operands) operands.push_back(moved(operand));
+  std::vector<std::pair<std::string, Param>> params;
+  for (const auto& [slot, role] : node.params) params.emplace_back(slot, graph_.params_.at(role));
+  const NodeId id = to.Op(node.op, node.path, std::move(operands), *node.attrs, std::move(params));
+  if (id >= 0) to.SetStep(id, node.step);
+  return id;
+}
+
+absl::Status Rewriter::Rebuild() {
+  if (replaced_.empty()) return absl::OkStatus();
+  Builder to(graph_.name_);
+  std::vector<NodeId> become(graph_.nodes_.size(), -1);
+  const auto moved = [&](NodeId id) { return become[id]; };
+  for (const Node& node : graph_.nodes_) {
+    const auto at = replaced_.find(node.id);
+    if (at == replaced_.end()) {
+      become[node.id] = Copy(node, moved, to);
+      continue;
+    }
+    if (at->second.emit == nullptr) continue;
+    const size_t first = to.graph_.nodes_.size();
+    TWIN_ASSIGN_OR_RETURN(const NodeId value, at->second.emit(moved, to));
+    TWIN_RETURN_IF_ERROR(to.status());
+    become[node.id] = value;
+    for (size_t i = first; i < to.graph_.nodes_.size(); ++i) to.graph_.nodes_[i].step = step_;
+    if (at->second.origin == nullptr || static_cast<size_t>(value) < first) continue;
+    OpAttrs attrs = *to.graph_.nodes_[value].attrs;
+    *attrs.mutable_origin() = *at->second.origin;
+    to.graph_.nodes_[value].attrs = std::make_shared<const OpAttrs>(std::move(attrs));
+  }
+  for (const auto& [name, value] : graph_.outputs_) to.Output(name, become[value]);
+  for (const Bundle& bundle : graph_.bundles_) to.AddBundle(bundle);
+  for (const LayerStack& stack : graph_.stacks_) to.AddStack(stack);
+  TWIN_RETURN_IF_ERROR(to.status());
+  graph_ = std::move(to.graph_);
+  replaced_.clear();
+  first_touched_ = -1;
+  return absl::OkStatus();
 }
 
 // A type that can't be inferred stays as it was: Verify, which follows, says what is wrong.

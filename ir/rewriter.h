@@ -3,12 +3,19 @@
 #ifndef TWINFORGE_IR_REWRITER_H_
 #define TWINFORGE_IR_REWRITER_H_
 
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 #include "ir/graph.h"
 
 namespace twinforge {
+
+class Builder;
 
 class Rewriter {
  public:
@@ -35,6 +42,20 @@ class Rewriter {
   // Re-infers result types from the first changed node on; called by the driver at the end of a step.
   void InferTypes();
 
+  // ---- nodes that come and go: all at once, in Rebuild(). Until then every id and path is what it was.
+  // What an earlier node of the graph has become in the new one.
+  using Moved = absl::FunctionRef<NodeId(NodeId)>;
+  // Appends what stands in a node's place and returns the value that its users read from then on.
+  using Emit = std::function<absl::StatusOr<NodeId>(Moved moved, Builder& to)>;
+  // The node goes, with those of its parameters that `emit` does not append again. What `emit` returns bears
+  // `origin`, where one is given. REQUIRES: what `emit` looks at lives until Rebuild(); graph() does.
+  void Replace(NodeId node, Emit emit, std::shared_ptr<const Origin> origin = nullptr);
+  // REQUIRES: all that uses the node is removed or replaced as well, and it is no output.
+  void Remove(NodeId node);
+  // Carries out what was asked for; called by the driver before InferTypes(). TF1501 where what was emitted
+  // does not fit; the graph is then as it was.
+  absl::Status Rebuild();
+
   // Whether anything was changed since construction.
   bool changed() const { return changed_; }
   // Every parameter whose program was set, and what it was before: nullptr for one that was added.
@@ -47,11 +68,17 @@ class Rewriter {
  private:
   void Touch(NodeId node);
   NodeId OwnerOf(const std::string& role) const;
+  NodeId Copy(const Node& node, Moved moved, Builder& to) const;
   Graph& graph_;
   std::string step_;
   bool changed_ = false;
   std::vector<ProgramChange> program_changes_;
   NodeId first_touched_ = -1;
+  struct Replacement {
+    Emit emit;  // null: nothing stands in its place
+    std::shared_ptr<const Origin> origin;
+  };
+  std::map<NodeId, Replacement> replaced_;
 };
 
 }  // namespace twinforge

@@ -85,13 +85,23 @@ class GraphPrinter {
       if (role != node.path) absl::StrAppend(&text_, slot, "=");
       absl::StrAppend(&text_, "@", role);
     }
-    if (const google::protobuf::Message* attrs = AttrsOf(info.attrs, *node.attrs)) {
-      attrs_.PrintToString(*attrs, &attrs_text_);
-      while (!attrs_text_.empty() && attrs_text_.back() == ' ') attrs_text_.pop_back();
-      absl::StrAppend(&text_, " {", attrs_text_, "}");
+    PrintAttrs(info.attrs, *node.attrs);
+    if (node.attrs->has_origin()) {
+      const Origin& origin = node.attrs->origin();
+      absl::StrAppend(&text_, " of ", origin.op());
+      if (const std::optional<OpKind> op = OpKindFromName(origin.op()))
+        PrintAttrs(Info(*op).attrs, origin.attrs());
     }
     if (!node.step.empty()) absl::StrAppend(&text_, " by ", JsonValue::String(node.step).Text(0));
     absl::StrAppend(&text_, "\n");
+  }
+
+  void PrintAttrs(AttrsKind kind, const OpAttrs& attrs) {
+    const google::protobuf::Message* own = AttrsOf(kind, attrs);
+    if (own == nullptr) return;
+    attrs_.PrintToString(*own, &attrs_text_);
+    while (!attrs_text_.empty() && attrs_text_.back() == ' ') attrs_text_.pop_back();
+    absl::StrAppend(&text_, " {", attrs_text_, "}");
   }
 
   void PrintParams() {

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "ir/builder.h"
 #include "ir/ops/composite.h"
@@ -112,6 +113,19 @@ bool AttrsFit(AttrsKind kind, const OpAttrs& attrs) {
   return static_cast<int>(attrs.attrs_case()) == static_cast<int>(kind);
 }
 
+// Whoever raises a node builds this composite: it must be one, with attributes of its kind and no origin.
+absl::Status VerifyOrigin(const Node& node) {
+  if (!node.attrs->has_origin()) return absl::OkStatus();
+  const Origin& origin = node.attrs->origin();
+  const std::optional<OpKind> op = OpKindFromName(origin.op());
+  if (op && Info(*op).composite != nullptr && AttrsFit(Info(*op).attrs, origin.attrs()) &&
+      !origin.attrs().has_origin()) {
+    return absl::OkStatus();
+  }
+  return Fault(node.path, absl::StrCat("it comes of ", JsonQuoted(origin.op()),
+                                       ", which is no composite, or another one's attributes"));
+}
+
 absl::Status VerifySlots(const Graph& graph, const Node& node) {
   size_t next = 0;
   for (const SlotInfo& slot : Info(node.op).slots) {
@@ -154,6 +168,7 @@ absl::Status VerifyNode(const Graph& graph, const Node& node, NodeId id) {
   if (node.attrs == nullptr || !AttrsFit(Info(node.op).attrs, *node.attrs)) {
     return Fault(node.path, absl::StrCat("the attributes are not those of ", Info(node.op).name));
   }
+  TWIN_RETURN_IF_ERROR(VerifyOrigin(node));
   if (node.op == OpKind::kInput) TWIN_RETURN_IF_ERROR(VerifyInput(graph, node, id));
   TWIN_RETURN_IF_ERROR(VerifySlots(graph, node));
   TWIN_RETURN_IF_ERROR(VerifyAxes(graph, node));

@@ -130,7 +130,7 @@ FunctionDifference CompareOutputs(const std::vector<ProofTrial>& trials, const F
 }
 
 absl::StatusOr<FunctionDifference> CompareFunctions(const Graph& source, const Graph& twin, uint64_t seed) {
-  TWIN_ASSIGN_OR_RETURN(const std::vector<ProofTrial> trials, TrialsFor(source, seed));
+  TWIN_ASSIGN_OR_RETURN(const std::vector<ProofTrial> trials, TrialsFor(source, twin, seed));
   TWIN_ASSIGN_OR_RETURN(const FunctionValues a, ValuesOf(source, trials));
   TWIN_ASSIGN_OR_RETURN(const FunctionValues b, ValuesOf(twin, trials));
   return CompareOutputs(trials, a, b);

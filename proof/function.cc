@@ -143,7 +143,7 @@ class FunctionProver {
 FunctionProof CompareAlongTrace(const StepTrace& trace, const Graph& twin, uint64_t seed) {
   FunctionProof proof;
   proof.tolerance = kSameInRealArithmetic;
-  const absl::StatusOr<std::vector<ProofTrial>> trials = TrialsFor(trace.graphs[0], seed);
+  const absl::StatusOr<std::vector<ProofTrial>> trials = TrialsFor(trace.graphs[0], twin, seed);
   if (!trials.ok()) return Incomplete(std::move(proof), InWords(trials.status()));
   const absl::StatusOr<FunctionValues> source = ValuesOf(trace.graphs[0], *trials);
   if (!source.ok()) return Incomplete(std::move(proof), InWords(source.status()));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "eval/whole_sequence.h"
 
 namespace twinforge {
 namespace {
@@ -70,7 +71,8 @@ int64_t Choices(const Graph& graph, absl::string_view slot) {
 
 class InputMaker {
  public:
-  InputMaker(const Graph& graph, uint64_t seed) : graph_(graph), random_(seed) {}
+  InputMaker(const Graph& graph, bool token_types, uint64_t seed)
+      : graph_(graph), token_types_(token_types), random_(seed) {}
 
   absl::StatusOr<NamedTensors> Make(int64_t seq) {
     NamedTensors inputs;
@@ -80,7 +82,7 @@ class InputMaker {
       inputs[node.path] = IsInteger(node.type.dtype) ? Whole(node.type.dtype, shape, Choices(graph_, "table"))
                                                      : Real(node.type.dtype, shape);
     }
-    if (const int64_t types = Choices(graph_, "type_table"); types > 0)
+    if (const int64_t types = Choices(graph_, "type_table"); types > 0 && token_types_)
       inputs["token_types"] = Whole(DType::kI32, {kSequences, seq}, types);
     return inputs;
   }
@@ -114,6 +116,7 @@ class InputMaker {
   }
 
   const Graph& graph_;
+  const bool token_types_;
   std::mt19937_64 random_;
 };
 
@@ -123,11 +126,12 @@ bool ChoosesExperts(const Graph& graph) {
 }
 
 // Tokens at once; below 0, those that go on from the ones before.
-std::vector<int64_t> Lengths(const Graph& graph) {
+std::vector<int64_t> Lengths(const Graph& graph, const Graph& twin) {
   const int64_t longest = LongestTrial(graph);
   int64_t after = 0;
   for (int64_t step : kSteps) after += step;
-  if (!IsCausal(graph) || longest <= after) return {longest};
+  const bool goes_on = FirstOverTokens(graph) == nullptr && FirstOverTokens(twin) == nullptr;
+  if (!IsCausal(graph) || !goes_on || longest <= after) return {longest};
   std::vector<int64_t> lengths = {longest - after};
   for (int64_t step : kSteps) lengths.push_back(-step);
   return lengths;
@@ -145,13 +149,13 @@ int64_t LongestTrial(const Graph& graph) {
   return std::min(longest, Places(graph));
 }
 
-absl::StatusOr<std::vector<ProofTrial>> TrialsFor(const Graph& graph, uint64_t seed) {
-  InputMaker maker(graph, seed);
+absl::StatusOr<std::vector<ProofTrial>> TrialsFor(const Graph& graph, const Graph& twin, uint64_t seed) {
+  InputMaker maker(graph, TakesTokenTypes(twin), seed);
   std::vector<ProofTrial> trials;
   const uint64_t variants = ChoosesExperts(graph) ? kRouters : 1;
   for (uint64_t variant = 0; variant < variants; ++variant) {
     for (Loudness loudness : {Loudness::kQuiet, Loudness::kLoud}) {
-      for (int64_t tokens : Lengths(graph)) {
+      for (int64_t tokens : Lengths(graph, twin)) {
         ProofTrial trial;
         trial.continues = tokens < 0;
         trial.name = absl::StrCat(trial.continues ? "then " : "", kSequences, " x ", std::abs(tokens),

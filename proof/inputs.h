@@ -22,9 +22,10 @@ struct ProofTrial {
   Loudness loudness = Loudness::kQuiet;
 };
 
-// For `graph` and every twin of it: the same names and logical extents. TF1901 for an input of another kind
-// than [batch, seq] of whole numbers or values with a sequence.
-absl::StatusOr<std::vector<ProofTrial>> TrialsFor(const Graph& graph, uint64_t seed);
+// For `graph` and every twin of it: the same names and logical extents. Tokens that go on from others, and
+// types of tokens, only where `twin` takes them too (eval/whole_sequence.h). TF1901 for an input of another
+// kind than [batch, seq] of whole numbers or values with a sequence.
+absl::StatusOr<std::vector<ProofTrial>> TrialsFor(const Graph& graph, const Graph& twin, uint64_t seed);
 
 // Positions of the longest trial.
 int64_t LongestTrial(const Graph& graph);

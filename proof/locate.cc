@@ -55,7 +55,7 @@ class Locator {
       : trace_(trace), twin_(twin), seed_(seed), watched_(WatchedNodes(trace.graphs[0])) {}
 
   absl::StatusOr<FaultPlace> Run() {
-    TWIN_ASSIGN_OR_RETURN(trials_, TrialsFor(trace_.graphs[0], seed_));
+    TWIN_ASSIGN_OR_RETURN(trials_, TrialsFor(trace_.graphs[0], twin_, seed_));
     TWIN_ASSIGN_OR_RETURN(source_, ValuesOf(trace_.graphs[0], trials_, watched_));
     TWIN_ASSIGN_OR_RETURN(const size_t guilty, FirstGuilty());
     if (guilty < trace_.graphs.size())

@@ -174,7 +174,7 @@ ThreeWay CompareThreeWays(const Graph& source, const Graph& twin, uint64_t seed)
     found.reason = std::string(status.message());
     return found;
   };
-  const absl::StatusOr<std::vector<ProofTrial>> trials = TrialsFor(source, seed);
+  const absl::StatusOr<std::vector<ProofTrial>> trials = TrialsFor(source, twin, seed);
   if (!trials.ok()) return fail(trials.status());
   const absl::StatusOr<Tensor> exact = OutputAt(source, trials->front(), seed, DType::kF64);
   const absl::StatusOr<Tensor> own = OutputAt(source, trials->front(), seed, dtype);

@@ -8,8 +8,9 @@
 // Values beyond the new type's range would become infinite. Where the range is narrower (to f16, or from f64)
 // the largest magnitude is read from the weights first.
 //
-// Refuses. A value that would overflow. Types of 8 bits and fewer are no choice at all: without
-// scales they are no weights.
+// Refuses. What primitives read, or an embedding before them: they say their types in words, and take
+// operands of one type only. A value that would overflow. Types of 8 bits and fewer are no choice at all:
+// without scales they are no weights.
 //
 // Fidelity. MOVED where every value of the old type is one of the new; else BOUNDED, by half a unit in the
 // last place.
@@ -40,6 +41,25 @@ bool IsStorageFloat(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
 }
 
+// The first primitive whose attributes say a floating type, or that takes no operand of another; "" for none.
+std::string FirstWrittenType(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    switch (node.op) {
+      case OpKind::kParam:
+      case OpKind::kConstant:
+      case OpKind::kBroadcast:
+      case OpKind::kReshape:
+      case OpKind::kConvert:
+      case OpKind::kOpaque:
+        if (IsFloat(node.type.dtype)) return node.path;
+        break;
+      default:
+        break;
+    }
+  }
+  return "";
+}
+
 class CastWeightsTransform : public Transform {
  public:
   explicit CastWeightsTransform(DType to) : to_(to) {}
@@ -49,9 +69,15 @@ class CastWeightsTransform : public Transform {
   Fidelity SiteFidelity(const Graph&, const Site&) const override { return Fidelity::kMoved; }
 
   Sites FindSites(const Graph& graph) const override {
-    return SitesOverParams(graph, [&](const Node&, absl::string_view, const Param& param) {
+    const std::string written = FirstWrittenType(graph);
+    const Sharing sharing(graph);
+    return SitesOverParams(graph, [&](const Node& node, absl::string_view, const Param& param) {
       if (!IsFloat(param.type.dtype)) return Judgement::Other();
       if (param.type.dtype == to_) return Judgement::Native();
+      if (node.op == OpKind::kParam) return Judgement::Refused("primitives read it as it is");
+      // Everything after an embedding is of its type; a tied head is its table.
+      if (!written.empty() && (node.op == OpKind::kEmbedding || !sharing.Partner(param).empty()))
+        return Judgement::Refused(absl::StrCat(written, " says in words of what type its operands are"));
       if (!IsStorageFloat(param.type.dtype)) {
         return Judgement::Refused(
             absl::StrCat("it is ", Name(param.type.dtype), ", whose scales lie elsewhere"));

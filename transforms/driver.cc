@@ -218,6 +218,7 @@ absl::StatusOr<StepReport> Apply(const Transform& transform, absl::string_view s
       continue;
     }
     if (!rewriter.changed()) return attempt;
+    TWIN_RETURN_IF_ERROR(rewriter.Rebuild());
     if (const auto torn = Torn(changed); !torn.empty()) {
       chosen = WithoutTorn(graph, torn, std::move(chosen), report);
       continue;

@@ -29,6 +29,9 @@ Made MakeFoldNormScale(const TransformStep&, const TransformContext&);
 Made MakeMergeLora(const TransformStep&, const TransformContext&);
 Made MakeCastWeights(const TransformStep&, const TransformContext&);
 Made MakeKeepNOfM(const TransformStep&, const TransformContext&);
+Made MakeLowerComposites(const TransformStep&, const TransformContext&);
+Made MakeRaiseComposites(const TransformStep&, const TransformContext&);
+Made MakeAbsorbWeightOps(const TransformStep&, const TransformContext&);
 
 absl::string_view FidelityName(Fidelity fidelity) {
   switch (fidelity) {
@@ -74,6 +77,10 @@ absl::Span<const TransformInfo> AllTransforms() {
       {"merge_lora", "add a low-rank adapter to the kernels it was trained for", MakeMergeLora},
       {"cast_weights", "store parameters in another floating type", MakeCastWeights},
       {"keep_n_of_m", "keep the n largest of every m weights", MakeKeepNOfM},
+      {"lower_composites", "write composites out as primitives", MakeLowerComposites},
+      {"raise_composites", "fold primitives back into the composites that they spell", MakeRaiseComposites},
+      {"absorb_weight_ops", "move what a graph does to a parameter into its weight program",
+       MakeAbsorbWeightOps},
   };
   return all;
 }

@@ -101,6 +101,11 @@ TEST(TextTest, MistakesAreToldWithTheirPlace) {
       {"{act: SILU}", "{act: SILLY}", "6:126: Unknown enumeration value of \"SILLY\" for field \"act\"."},
       {"{act: SILU}", "{act: SILU", "6:129: Message type \"twinforge.MlpAttrs\" has no field named \"by\"."},
       {"eps: 1e-05", "epsilon: 1e-05", "has no field named \"epsilon\""},
+      {"add(embed, layers.0.attn)", "add(embed, layers.0.attn) of dot", "\"dot\" is no composite"},
+      {"add(embed, layers.0.attn)", "add(embed, layers.0.attn) of linear {eps: 1}",
+       "linear has no attributes"},
+      {"add(embed, layers.0.attn)", "add(embed, layers.0.attn) of rms_norm {epsilon: 1}",
+       "has no field named \"epsilon\""},
       {"@embed: bf16", "@embbed: bf16", "@embed stands nowhere under params"},
       {"source(\"embed_tokens\"", "sourze(\"embed_tokens\"",
        "11:50: weight program: line 1, column 1: unknown verb 'sourze'"},
@@ -244,6 +249,63 @@ TEST(RewriterTest, TypesFollowThroughTheGraph) {
   rewriter.SetParam("layers.0.norm_in", type, Pad(graph.FindParam("layers.0.norm_in")->program, 0, 16));
   rewriter.InferTypes();
   EXPECT_THAT(Render(Verify(graph)), HasSubstr("layers.0.norm_in: axis d_model of the operand"));
+}
+
+constexpr absl::string_view kSum = R"(graph g(x: f32[d_model=4]) -> (y: c) {
+  a = add(x, x)
+  b = negate(a)
+  of = abs(b)
+  c = add(a, of) of rms_norm {eps: 1e-06} by "1 test"
+}
+)";
+
+TEST(RewriterTest, NodesComeAndGoAllAtOnce) {
+  Graph graph = *ParseGraph(kSum);
+  EXPECT_EQ(Text(graph), kSum);
+  Rewriter rewriter(graph, "2 test");
+  auto origin = std::make_shared<Origin>();
+  origin->set_op("linear");
+  const NodeId a = graph.FindNode("a")->id, b = graph.FindNode("b")->id;
+  rewriter.Replace(
+      a,
+      [](Rewriter::Moved moved, Builder& to) -> absl::StatusOr<NodeId> {
+        const NodeId half = to.Op(OpKind::kNegate, "a.0", {moved(0)}, OpAttrs(), {});
+        return to.Op(OpKind::kNegate, "a.1", {half}, OpAttrs(), {});
+      },
+      origin);
+  // What users read instead may be there already.
+  rewriter.Replace(b, [a](Rewriter::Moved moved, Builder&) -> absl::StatusOr<NodeId> { return moved(a); });
+  EXPECT_TRUE(rewriter.changed());
+  EXPECT_NE(graph.FindNode("b"), nullptr);
+  ASSERT_TRUE(rewriter.Rebuild().ok());
+  EXPECT_EQ(Text(graph), R"(graph g(x: f32[d_model=4]) -> (y: c) {
+  a.0 = negate(x) by "2 test"
+  a.1 = negate(a.0) of linear by "2 test"
+  of = abs(a.1)
+  c = add(a.1, of) of rms_norm {eps: 1e-06} by "1 test"
+}
+)");
+}
+
+TEST(RewriterTest, AFailedRebuildLeavesTheGraphAsItWas) {
+  Graph graph = *ParseGraph(kSum);
+  Rewriter rewriter(graph, "2 test");
+  rewriter.Replace(graph.FindNode("b")->id, [](Rewriter::Moved moved, Builder& to) -> absl::StatusOr<NodeId> {
+    return to.Op(OpKind::kNegate, "a", {moved(0)}, OpAttrs(), {});
+  });
+  EXPECT_THAT(Render(rewriter.Rebuild()), HasSubstr("error[TF1501]: a: the path is taken"));
+  EXPECT_EQ(Text(graph), kSum);
+}
+
+TEST(VerifyTest, AnOriginIsACompositeWithItsAttributes) {
+  for (const char* op : {"dot", "gated_mlp", "nothing \x1b[2J"}) {
+    Graph graph = *ParseGraph(kSum);
+    OpAttrs attrs = *graph.FindNode("c")->attrs;
+    attrs.mutable_origin()->set_op(op);
+    Rewriter(graph, "2 test").SetAttrs(graph.FindNode("c")->id, attrs);
+    EXPECT_THAT(Render(Verify(graph)), HasSubstr("c: it comes of \""));
+    EXPECT_THAT(Render(Verify(graph)), HasSubstr("which is no composite, or another one's attributes"));
+  }
 }
 
 TEST(GraphTest, UsersAreKnown) {

@@ -48,7 +48,7 @@ class Reach : public ::testing::TestWithParam<SmallConfig> {};
 
 TEST_P(Reach, NoParameterIsOutOfReach) {
   const Model model = SmallFamilyModel(GetParam().name);
-  const auto trials = TrialsFor(model.graph, kSeed);
+  const auto trials = TrialsFor(model.graph, model.graph, kSeed);
   ASSERT_TRUE(trials.ok()) << trials.status();
   const auto source = ValuesOf(model.graph, *trials);
   ASSERT_TRUE(source.ok()) << source.status();
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Reach, ::testing::ValuesIn(SmallConfigs()),
 
 TEST(Trials, PassWindowsAndGoOnTokenByToken) {
   const Model model = SmallFamilyModel("mistral");
-  const auto trials = TrialsFor(model.graph, kSeed);
+  const auto trials = TrialsFor(model.graph, model.graph, kSeed);
   ASSERT_TRUE(trials.ok());
   ASSERT_EQ(trials->size(), 6u);
   EXPECT_GT((*trials)[0].inputs.at("tokens").shape()[1], 8) << "longer than the window of 8";
@@ -88,7 +88,7 @@ TEST(Trials, PassWindowsAndGoOnTokenByToken) {
 
 TEST(Trials, DoNotGoOnWhereLaterTokensAreSeen) {
   const Model model = SmallFamilyModel("bert");
-  const auto trials = TrialsFor(model.graph, kSeed);
+  const auto trials = TrialsFor(model.graph, model.graph, kSeed);
   ASSERT_TRUE(trials.ok());
   EXPECT_EQ(trials->size(), 2u);
   EXPECT_EQ(trials->front().inputs.count("token_types"), 1u);

@@ -44,6 +44,10 @@ constexpr const char* kSteps[] = {
     "fold_norm_scale { }",
     "cast_weights { to: 'bf16' }",
     "keep_n_of_m { keep: 1 of: 2 along: 'in' }",
+    "lower_composites { }",
+    "lower_composites { op: 'rms_norm' op: 'attention' op: 'lm_head' }",
+    "raise_composites { }",
+    "absorb_weight_ops { }",
 };
 
 std::unique_ptr<Transform> Make(const char* text) {
