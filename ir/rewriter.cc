@@ -153,6 +153,10 @@ void Rewriter::Replace(NodeId node, Emit emit, std::shared_ptr<const Origin> ori
 
 void Rewriter::Remove(NodeId node) { Replace(node, nullptr); }
 
+void Rewriter::Announce(std::string role, WeightPtr before, WeightPtr program) {
+  program_changes_.push_back({std::move(role), std::move(before), std::move(program)});
+}
+
 NodeId Rewriter::Copy(const Node& node, Moved moved, Builder& to) const {
   if (node.op == OpKind::kInput) return to.Input(node.path, node.type);
   std::vector<NodeId> operands;

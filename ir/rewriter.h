@@ -52,16 +52,20 @@ class Rewriter {
   void Replace(NodeId node, Emit emit, std::shared_ptr<const Origin> origin = nullptr);
   // REQUIRES: all that uses the node is removed or replaced as well, and it is no output.
   void Remove(NodeId node);
+  // Says of a parameter that an `emit` will append what its program will be, and what it was before.
+  void Announce(std::string role, WeightPtr before, WeightPtr program);
   // Carries out what was asked for; called by the driver before InferTypes(). TF1501 where what was emitted
   // does not fit; the graph is then as it was.
   absl::Status Rebuild();
 
   // Whether anything was changed since construction.
   bool changed() const { return changed_; }
-  // Every parameter whose program was set, and what it was before: nullptr for one that was added.
+  // Every parameter whose program was set, and what it was before: nullptr for one that was added. Of one
+  // that Rebuild() will append, what it will be.
   struct ProgramChange {
     std::string role;
     WeightPtr before;
+    WeightPtr announced = nullptr;
   };
   const std::vector<ProgramChange>& program_changes() const { return program_changes_; }
 

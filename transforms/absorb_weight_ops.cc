@@ -199,13 +199,6 @@ class AbsorbWeightOpsTransform : public Transform {
     for (NodeId id : absorption.GroupOf(site.node)) weakest = std::min(weakest, absorption.Plan(id).fidelity);
     return weakest;
   }
-  double SiteBound(const Graph& graph, const Site& site) const override {
-    const Absorption absorption(graph);
-    double bound = 0;
-    for (NodeId id : absorption.GroupOf(site.node)) bound = std::max(bound, absorption.Plan(id).bound);
-    return bound;
-  }
-
   Sites FindSites(const Graph& graph) const override {
     const Absorption absorption(graph);
     return SitesOverNodes(graph, [&](const Node& node) {
@@ -237,6 +230,9 @@ class AbsorbWeightOpsTransform : public Transform {
         continue;
       }
       const std::string role = results == 1 && params == 1 ? site.path : graph.node(id).path;
+      // Of several parameters' roundings none is taken off: what the join claims is all of them.
+      rewriter.Announce(role, params == 1 ? graph.FindParam(site.path)->program : nullptr,
+                        absorption.Plan(id).program);
       const auto emit = [role, plan = absorption.Plan(id)](Rewriter::Moved,
                                                            Builder& to) -> absl::StatusOr<NodeId> {
         return to.Op(OpKind::kParam, role, {}, OpAttrs(),

@@ -66,10 +66,13 @@ double BoundOfChanges(const Rewriter& rewriter, size_t first) {
   const auto& changes = rewriter.program_changes();
   for (size_t i = first; i < changes.size(); ++i) {
     const Param* param = rewriter.graph().FindParam(changes[i].role);
-    if (param == nullptr || OnlyMoves(param->program)) continue;
+    const WeightPtr program = changes[i].announced != nullptr ? changes[i].announced
+                              : param != nullptr              ? param->program
+                                                              : nullptr;
+    if (program == nullptr || OnlyMoves(program)) continue;
     Roundings before;
     if (changes[i].before != nullptr) before = StatedRoundings(changes[i].before);
-    bound = std::max(bound, StatedRoundings(param->program).Beyond(before).Bound());
+    bound = std::max(bound, StatedRoundings(program).Beyond(before).Bound());
   }
   return bound;
 }

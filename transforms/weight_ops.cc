@@ -35,13 +35,6 @@ int PlaceOfSlice(const Type& type, const std::string& name) {
   return -1;
 }
 
-// One stored type after another: half a unit of the new one where it does not hold the old one's values.
-void Round(DType from, DType to, PlannedParam& plan) {
-  if (IsLossless(from, to)) return;
-  plan.fidelity = Fidelity::kBounded;
-  plan.bound = JoinBounds(plan.bound, HalfUnit(to));
-}
-
 std::optional<PlannedParam> Refuse(std::string& reason, std::string why) {
   reason = std::move(why);
   return std::nullopt;
@@ -103,7 +96,6 @@ std::optional<PlannedParam> PlanConvert(const Node& node, PlannedParam plan, std
   if (!stores(from) || !stores(to)) {
     return Refuse(reason, absl::StrCat("from ", Name(from), " to ", Name(to), " a program rounds otherwise"));
   }
-  Round(from, to, plan);
   plan.type.dtype = to;
   plan.program = Cast(plan.program, to);
   return plan;
@@ -146,7 +138,6 @@ std::optional<PlannedParam> PlanConcat(const Node& node, absl::Span<const Planne
     if (IsSplit(operand.type, axis)) return Refuse(reason, "the joined axis is split over devices");
     plan.type.axes[axis].size += operand.type.axes[axis].size;
     plan.fidelity = std::min(plan.fidelity, operand.fidelity);
-    plan.bound = std::max(plan.bound, operand.bound);
     programs.push_back(operand.program);
   }
   plan.type.axes[axis].logical =
@@ -173,10 +164,6 @@ std::optional<PlannedParam> PlanMultiply(const Graph& graph, const Node& node, P
   if (!std::isfinite(factor)) return Refuse(reason, absl::StrCat("the factor ", given, " is not finite"));
   plan.program = Scale(plan.program, factor);
   plan.fidelity = std::min(plan.fidelity, Fidelity::kReassociated);
-  if (RoundsAgain(dtype)) {
-    plan.fidelity = Fidelity::kBounded;
-    plan.bound = JoinBounds(plan.bound, HalfUnit(dtype));
-  }
   return plan;
 }
 

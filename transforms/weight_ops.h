@@ -16,8 +16,7 @@ struct PlannedParam {
   ParamType type;
   WeightPtr program;
   Storage storage;
-  Fidelity fidelity = Fidelity::kMoved;  // of all that led here
-  double bound = 0;
+  Fidelity fidelity = Fidelity::kMoved;  // of all that led here, roundings aside
 };
 
 // Whether `node` is of a kind that can be absorbed and all that it reads are `weights`, or a constant beside
