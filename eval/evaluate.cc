@@ -57,7 +57,7 @@ std::optional<std::string> SymbolOf(const Dim& dim) {
 // Values of a graph's nodes as they come and go: one is dropped after its last user.
 class Values {
  public:
-  explicit Values(const Graph& graph) : graph_(graph), values_(graph.nodes().size()) {
+  explicit Values(const Graph& graph) : values_(graph.nodes().size()) {
     last_use_.resize(graph.nodes().size(), -1);
     for (const Node& node : graph.nodes()) {
       const std::vector<NodeId>& users = graph.UsersOf(node.id);
@@ -81,7 +81,6 @@ class Values {
   }
 
  private:
-  const Graph& graph_;
   std::vector<Tensor> values_;
   std::vector<NodeId> last_use_;
 };

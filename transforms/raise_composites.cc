@@ -242,9 +242,8 @@ Found FindAt(const Graph& graph, const Node& result) {
     } while (candidate.operands.size() == 2 &&
              std::next_permutation(candidate.operands.begin(), candidate.operands.end()));
   }
-  return {std::move(candidate),
-          {},
-          absl::StrCat("it is not ", Info(candidate.op).name, " written out: ", reason)};
+  std::string why = absl::StrCat("it is not ", Info(candidate.op).name, " written out: ", reason);
+  return {std::move(candidate), {}, std::move(why)};
 }
 
 // ---- the transform
