@@ -11,7 +11,9 @@
 // path, whose parameters lie under the roles of the op's slots. The candidate is written out as
 // lower_composites would (ir/ops), and the result is compared with the graph, op by op and attribute by
 // attribute, from the result back to parameters and operands. What is equal is the composite by definition,
-// whatever was said; what is not stays as it is. Raising what was lowered gives the graph that it was.
+// whatever was said; what is not stays as it is. Raising what was lowered gives the graph that it was. A
+// graph that says nothing of where it comes from stays: which of two spellings a fact had, no primitive
+// shows.
 //
 // Refuses. A candidate whose decomposition is not what stands there, with the first difference. One whose
 // parts are read from outside: they would have to stay, and with them its parameters.

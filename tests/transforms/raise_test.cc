@@ -136,5 +136,33 @@ TEST(RaisingWhatWasLowered, GivesAttributesBackThatPrimitivesDoNotShow) {
   }
 }
 
+// One digit of a lowered graph changed at a time: whatever still is a graph is raised, lowered and absorbed
+// without a fault, and never to a composite whose decomposition is something else.
+TEST(RaisingWhatWasChanged, IsRefusedOrIsWhatStandsThere) {
+  const absl::StatusOr<Model> model = ModelFromConfigText(SmallConfigOf("gemma2"), "gemma2");
+  ASSERT_TRUE(model.ok()) << model.status();
+  Graph lowered = model->graph;
+  Do("lower_composites {}", lowered);
+  const std::string text = Text(lowered);
+  int64_t graphs = 0, refused = 0;
+  for (size_t at = text.find("{\n"); at < text.find("params {"); at += 17) {
+    if (text[at] < '0' || text[at] > '9') continue;
+    std::string changed = text;
+    changed[at] = changed[at] == '9' ? '1' : static_cast<char>(changed[at] + 1);
+    const absl::StatusOr<Graph> graph = ParseGraph(changed);
+    if (!graph.ok()) continue;
+    ++graphs;
+    Graph raised = *graph, absorbed = *graph;
+    refused += Do("raise_composites {}", raised).refused.empty() ? 0 : 1;
+    Do("absorb_weight_ops {}", absorbed);
+    Graph again = raised;
+    Do("lower_composites {}", again);
+    Do("raise_composites {}", again);
+    EXPECT_EQ(Plain(again), Plain(raised));
+  }
+  EXPECT_GT(graphs, 20);
+  EXPECT_GT(refused, 5);
+}
+
 }  // namespace
 }  // namespace twinforge
