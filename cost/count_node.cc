@@ -57,7 +57,7 @@ class NodeCounter {
   absl::Status Attention();
   absl::Status LatentAttention();
   absl::Status Absorbed(int64_t heads);
-  absl::Status Mlp(std::vector<absl::string_view> slots);
+  absl::Status Mlp(const std::vector<absl::string_view>& slots);
   absl::Status Moe();
   absl::Status Expert(absl::string_view slot, int64_t choices, int64_t distinct);
   absl::Status Head();
@@ -345,7 +345,7 @@ absl::Status NodeCounter::LatentAttention() {
   return absl::OkStatus();
 }
 
-absl::Status NodeCounter::Mlp(std::vector<absl::string_view> slots) {
+absl::Status NodeCounter::Mlp(const std::vector<absl::string_view>& slots) {
   for (absl::string_view slot : slots) TWIN_RETURN_IF_ERROR(Dense(slot, step_.rows));
   return absl::OkStatus();
 }
