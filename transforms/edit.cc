@@ -50,7 +50,7 @@ Judgement Join(Judgement a, Judgement b) {
     }
     return 0;
   };
-  return rank(b) > rank(a) ? b : a;
+  return rank(b) > rank(a) ? std::move(b) : std::move(a);
 }
 
 Sites SitesOverNodes(const Graph& graph, absl::FunctionRef<Judgement(const Node&)> judge) {

@@ -233,13 +233,13 @@ WeightPtr RepeatInterleave(WeightPtr x, int64_t axis, int64_t repeats) {
 }
 
 WeightPtr Stack(int64_t axis, std::vector<WeightPtr> xs) {
-  const auto raised = [axis](const WeightPtr& x) {
+  for (WeightPtr& x : xs) {
     Shape shape = x->shape();
     TWIN_CHECK(axis >= 0 && axis <= x->rank(), "stack along an axis out of range");
     shape.insert(shape.begin() + axis, 1);
-    return Reshape(x, std::move(shape));
-  };
-  return Concat(axis, OfEach(xs, raised));
+    x = Reshape(std::move(x), std::move(shape));
+  }
+  return Concat(axis, std::move(xs));
 }
 
 WeightPtr Index(WeightPtr x, int64_t axis, int64_t at) {

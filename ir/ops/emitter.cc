@@ -171,7 +171,7 @@ NodeId Emitter::Reverse(NodeId x, int axis) {
   return Op(OpKind::kReverse, {x}, std::move(attrs));
 }
 
-NodeId Emitter::Reduce(ReduceAttrs::Kind kind, NodeId x, std::vector<int> axes) {
+NodeId Emitter::Reduce(ReduceAttrs::Kind kind, NodeId x, const std::vector<int>& axes) {
   OpAttrs attrs;
   attrs.mutable_reduce()->set_kind(kind);
   for (int axis : axes) attrs.mutable_reduce()->add_axes(PlaceOf(x, axis));

@@ -80,7 +80,7 @@ class Emitter {
   NodeId Concat(std::vector<NodeId> xs, int axis);
   NodeId Pad(NodeId x, int axis, int64_t low, int64_t high, double value);
   NodeId Reverse(NodeId x, int axis);
-  NodeId Reduce(ReduceAttrs::Kind kind, NodeId x, std::vector<int> axes);
+  NodeId Reduce(ReduceAttrs::Kind kind, NodeId x, const std::vector<int>& axes);
   // Over the given places of x and y.
   struct DotPlaces {
     std::vector<int> x_batch, y_batch, x_contract, y_contract;
