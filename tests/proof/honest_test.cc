@@ -58,6 +58,11 @@ constexpr const char* kSteps[] = {
     "cast_weights { to: 'bf16' }",
     "cast_weights { to: 'f16' }",
     "cast_weights { to: 'f64' }",
+    "lower_composites { }",
+    "lower_composites { op: 'attention' op: 'embedding' }",
+    // These have something to do once a model is written out.
+    "raise_composites { } } step { lower_composites { } } step { raise_composites { }",
+    "absorb_weight_ops { } } step { lower_composites { } } step { absorb_weight_ops { }",
 };
 
 // Whole recipes: the library's under several targets.
