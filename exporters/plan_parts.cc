@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
@@ -111,17 +112,18 @@ std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sour
 
 absl::StatusOr<std::vector<TwinTensor>> TensorsOfLayout(const Layout& layout, const Graph& graph) {
   TWIN_ASSIGN_OR_RETURN(std::vector<NamedProgram> files, FilesFromGraph(layout, graph));
-  std::map<absl::string_view, const LayoutTensor*> by_name;
-  for (const LayoutTensor& tensor : layout.tensors) by_name[tensor.name] = &tensor;
   std::vector<TwinTensor> tensors;
-  for (NamedProgram& file : files) {
-    TwinTensor tensor{.name = std::move(file.name), .program = std::move(file.program)};
-    const auto said = by_name.find(tensor.name);
-    if (said != by_name.end()) {
-      for (const LayoutPart& part : said->second->parts) tensor.roles.push_back(part.role);
+  auto file = files.begin();
+  for (const LayoutTensor& entry : layout.tensors) {  // in whose order the files come
+    for (int64_t i = 0; i < entry.count() && file != files.end() && file->name == entry.NameAt(i);
+         ++i, ++file) {
+      TwinTensor& tensor = tensors.emplace_back();
+      tensor.name = std::move(file->name);
+      tensor.program = std::move(file->program);
+      for (const LayoutPart& part : entry.parts) tensor.roles.push_back(part.role);
     }
-    tensors.push_back(std::move(tensor));
   }
+  TWIN_CHECK(file == files.end(), "files come in the order of their layout");
   return tensors;
 }
 

@@ -73,7 +73,7 @@ absl::StatusOr<WeightPtr> RowsOfPart(const WeightPtr& b, const LayoutTensor& ten
   }
   if (tensor.parts.size() == 1) return b;
   if (join < 0)
-    return Error(1422, tensor.name, "an adapter of tensors joined along their inputs is not merged");
+    return Error(1422, tensor.NameAt(0), "an adapter of tensors joined along their inputs is not merged");
   const int64_t rank = b->shape()[1];
   joined.push_back(rank);
   const WeightPtr whole = Reshape(b, joined);
@@ -96,8 +96,8 @@ absl::Status AddModule(const LayoutTensor& tensor, const Graph& graph, const Wei
   int64_t in = 1, out = 0;
   for (const LayoutPart& part : tensor.parts) {
     const Param* param = graph.FindParam(part.role);
-    if (param == nullptr || !param->type.is_kernel() || param->type.lead != 0 || part.expert_index) {
-      return Error(1422, tensor.name, "only kernels outside experts take an adapter");
+    if (param == nullptr || !param->type.is_kernel() || param->type.lead != 0 || part.experts > 0) {
+      return Error(1422, tensor.NameAt(0), "only kernels outside experts take an adapter");
     }
     pointers[part.role] = &param->type;
     types.push_back(param->type);
@@ -110,7 +110,7 @@ absl::Status AddModule(const LayoutTensor& tensor, const Graph& graph, const Wei
   }
   const int64_t rank = a->shape().empty() ? 0 : a->shape()[0];
   if (a->shape() != Shape{rank, in} || b->shape() != Shape{out, rank} || rank < 1) {
-    return Error(1423, tensor.name,
+    return Error(1423, tensor.NameAt(0),
                  absl::StrCat("lora_A ", ShapeText(a->shape()), " and lora_B ", ShapeText(b->shape()),
                               " for a kernel of ", out, " x ", in));
   }
@@ -159,8 +159,11 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
   absl::flat_hash_map<std::string, const LayoutTensor*> places;
   std::vector<std::string> modules;
   for (const LayoutTensor& tensor : model.layouts[0].tensors) {
-    places[tensor.name] = &tensor;
-    modules.emplace_back(absl::StripSuffix(tensor.name, ".weight"));
+    for (int64_t i = 0; i < tensor.count(); ++i) {
+      const std::string name = tensor.NameAt(i);
+      places[name] = &tensor;
+      modules.emplace_back(absl::StripSuffix(name, ".weight"));
+    }
   }
   TWIN_RETURN_IF_ERROR(config.CheckNamed(modules));
 

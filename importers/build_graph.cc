@@ -16,7 +16,6 @@ std::map<std::string, Storage> StorageOfRoles(const Layout& layout,
   std::map<std::string, Storage> storage;
   for (const LayoutTensor& tensor : layout.tensors) {
     for (const LayoutPart& part : tensor.parts) {
-      if (part.expert_index.value_or(0) != 0) continue;
       const auto type = types.find(part.role);
       if (type != types.end()) storage.emplace(part.role, StorageOf(part, type->second));
     }

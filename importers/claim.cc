@@ -66,28 +66,33 @@ class Claimer {
 
  private:
   absl::Status Take(const LayoutTensor& tensor) {
-    const StoredTensor* stored = checkpoint_.Find(tensor.name);
     const bool is_tied = tensor.parts.size() == 1 && tied_.contains(tensor.parts[0].role);
-    if (stored == nullptr) {
-      if (!is_tied) missing_.push_back(&tensor);
-      return absl::OkStatus();
+    const StoredTensor* last =
+        nullptr;  // the experts of a run look alike: what was found for one holds for the next
+    for (int64_t i = 0; i < tensor.count(); ++i) {
+      const std::string name = tensor.NameAt(i);
+      const StoredTensor* stored = checkpoint_.Find(name);
+      if (stored == nullptr) {
+        if (!is_tied) NoteMissing(name, tensor);
+        continue;
+      }
+      const bool like_last = last != nullptr && last->dtype == stored->dtype && last->shape == stored->shape;
+      if (!like_last) TWIN_RETURN_IF_ERROR(Check(tensor, *stored, is_tied));
+      last = stored;
+      if (is_tied) {
+        copies_[tensor.parts[0].role] = stored;
+        continue;
+      }
+      bytes_[stored->dtype] += stored->bytes;
+      claimed_[stored - checkpoint_.tensors().data()] = true;
     }
-    // The experts of one stack follow each other and look alike: what was found for the first holds for the
-    // next.
-    const bool like_last = last_ != nullptr && tensor.parts[0].expert_index && last_->parts[0].expert_index &&
-                           tensor.parts[0].role == last_->parts[0].role &&
-                           tensor.parts.size() == last_->parts.size() &&
-                           last_stored_->dtype == stored->dtype && last_stored_->shape == stored->shape;
-    if (!like_last) TWIN_RETURN_IF_ERROR(Check(tensor, *stored, is_tied));
-    last_ = &tensor;
-    last_stored_ = stored;
-    if (is_tied) {
-      copies_[tensor.parts[0].role] = stored;
-      return absl::OkStatus();
-    }
-    bytes_[stored->dtype] += stored->bytes;
-    claimed_[stored - checkpoint_.tensors().data()] = true;
     return absl::OkStatus();
+  }
+
+  void NoteMissing(const std::string& name, const LayoutTensor& tensor) {
+    if (missing_++ > 0) return;
+    first_missing_ = name;
+    first_missing_role_ = tensor.parts[0].role;
   }
 
   // Shape and dtype; the dtypes of the parts become what is stored.
@@ -96,13 +101,13 @@ class Claimer {
     TWIN_ASSIGN_OR_RETURN(const Shape shape, StoredShape(tensor, types_));
     if (shape != stored.shape) {
       return Error(1411, place,
-                   absl::StrCat("tensor \"", tensor.name, "\" is ", ShapeText(stored.shape),
+                   absl::StrCat("tensor \"", stored.name, "\" is ", ShapeText(stored.shape),
                                 ", config.json makes it ", ShapeText(shape)),
                    "the config may belong to another model");
     }
     if (!IsReadable(stored.dtype)) {
       return Error(1412, place,
-                   absl::StrCat("tensor \"", tensor.name, "\" is stored as ", Name(stored.dtype)),
+                   absl::StrCat("tensor \"", stored.name, "\" is stored as ", Name(stored.dtype)),
                    "convert the checkpoint to bf16 first");
     }
     if (is_tied) return absl::OkStatus();
@@ -110,7 +115,7 @@ class Claimer {
       const auto [first, is_first] = holder_.emplace(part.role, &stored);
       if (!is_first && first->second->dtype != stored.dtype) {
         return Error(1412, place,
-                     absl::StrCat("tensor \"", tensor.name, "\" is ", Name(stored.dtype), ", \"",
+                     absl::StrCat("tensor \"", stored.name, "\" is ", Name(stored.dtype), ", \"",
                                   first->second->name, "\" of the same stack ", Name(first->second->dtype)));
       }
       types_.at(part.role).dtype = stored.dtype;
@@ -119,16 +124,15 @@ class Claimer {
   }
 
   absl::Status CheckNoneMissing() const {
-    if (missing_.empty()) return absl::OkStatus();
-    const LayoutTensor& first = *missing_[0];
+    if (missing_ == 0) return absl::OkStatus();
     std::string hint = "a shard may be absent, or the config may belong to another model";
     for (const Tie& tie : layout_.ties) {
-      if (first.parts[0].role != tie.role) continue;
+      if (first_missing_role_ != tie.role) continue;
       hint = absl::StrCat("if the model ties it, config.json must say \"", tie.key, "\": true");
     }
-    const size_t others = missing_.size() - 1;
+    const int64_t others = missing_ - 1;
     return Error(1409, checkpoint_.root(),
-                 absl::StrCat("tensor \"", first.name, "\"",
+                 absl::StrCat("tensor \"", first_missing_, "\"",
                               others == 0 ? std::string(" is") : absl::StrCat(" and ", others, " others are"),
                               " missing"),
                  hint);
@@ -205,10 +209,9 @@ class Claimer {
   const std::set<std::string>& tied_;
   std::map<std::string, ParamType>& types_;
   Claim claim_;
-  std::vector<bool> claimed_;           // by position in checkpoint_.tensors()
-  const LayoutTensor* last_ = nullptr;  // checked last, and what stores it
-  const StoredTensor* last_stored_ = nullptr;
-  std::vector<const LayoutTensor*> missing_;
+  std::vector<bool> claimed_;  // by position in checkpoint_.tensors()
+  int64_t missing_ = 0;
+  std::string first_missing_, first_missing_role_;
   std::map<std::string, const StoredTensor*> copies_;             // stored tensors of tied roles
   absl::flat_hash_map<std::string, const StoredTensor*> holder_;  // role -> first tensor that holds it
   std::map<DType, int64_t> bytes_;
@@ -221,8 +224,9 @@ size_t ChooseLayout(const std::vector<CompiledLayout>& layouts, const Checkpoint
   int64_t fewest = -1;
   for (size_t i = 0; i < layouts.size(); ++i) {
     int64_t missing = 0;
-    for (const LayoutTensor& tensor : layouts[i].layout.tensors)
-      missing += checkpoint.Find(tensor.name) == nullptr;
+    for (const LayoutTensor& tensor : layouts[i].layout.tensors) {
+      for (int64_t k = 0; k < tensor.count(); ++k) missing += checkpoint.Find(tensor.NameAt(k)) == nullptr;
+    }
     if (fewest >= 0 && missing >= fewest) continue;
     best = i;
     fewest = missing;

@@ -16,8 +16,7 @@ namespace {
 constexpr absl::string_view kLayer = "{layer}";
 constexpr absl::string_view kExpert = "{expert}";
 
-// A text with at most one {layer} and one {expert} after it, cut at both, so that 76,800 names cost no
-// search.
+// A text with at most one {layer} and one {expert} after it, cut at both.
 struct Template {
   std::string before, middle, after;
   bool layer = false;
@@ -38,10 +37,10 @@ struct Template {
     }
     after = std::string(text);
   }
-  std::string Fill(int64_t layer_number, int64_t expert_number) const {
-    if (layer && expert) return absl::StrCat(before, layer_number, middle, expert_number, after);
-    if (layer) return absl::StrCat(before, layer_number, after);
-    return absl::StrCat(before, middle, after);
+  // The whole text, or what stands before the expert's number.
+  std::string UpToExpert(int64_t layer_number) const {
+    const absl::string_view end = expert ? absl::string_view() : after;
+    return layer ? absl::StrCat(before, layer_number, middle, end) : absl::StrCat(before, middle, end);
   }
 };
 
@@ -118,7 +117,7 @@ class Compiler {
     std::vector<std::string> roles;
     const ParamType* first = nullptr;
     for (const Template& role : pattern.roles) {
-      roles.push_back(role.Fill(layer, 0));
+      roles.push_back(role.UpToExpert(layer));
       const auto type = plan_.types.find(roles.back());
       if (type == plan_.types.end()) {
         TWIN_CHECK(first == nullptr, absl::StrCat("half of a tensor's roles are absent: ", roles.back()));
@@ -126,24 +125,19 @@ class Compiler {
       }
       if (first == nullptr) first = &type->second;
     }
-    const int64_t experts = pattern.name.expert ? first->Get("expert").size : 1;
-    for (int64_t expert = 0; expert < experts; ++expert) {
-      LayoutTensor& tensor = out_.layout.tensors.emplace_back();
-      tensor.name = pattern.name.Fill(layer, expert);
-      tensor.join_axis = pattern.spec->join_axis();
-      if (pattern.spec->interleave()) tensor.arrangement = Bundle::Arrangement::kInterleave;
-      tensor.parts.reserve(roles.size());
-      for (size_t i = 0; i < roles.size(); ++i) {
-        LayoutPart& part = tensor.parts.emplace_back();
-        part.role = roles[i];
-        part.extents = pattern.extents[i];
-        if (pattern.name.expert) part.expert_index = expert;
-        for (const TieSpec& tie : family_.tie()) tensor.optional = tensor.optional || tie.role() == roles[i];
-      }
+    const int64_t experts = pattern.name.expert ? first->Get("expert").size : 0;
+    LayoutTensor& tensor = out_.layout.tensors.emplace_back();
+    tensor.name = pattern.name.UpToExpert(layer);
+    if (pattern.name.expert) tensor.name_end = pattern.name.after;
+    tensor.join_axis = pattern.spec->join_axis();
+    if (pattern.spec->interleave()) tensor.arrangement = Bundle::Arrangement::kInterleave;
+    for (size_t i = 0; i < roles.size(); ++i) {
+      tensor.parts.push_back({roles[i], pattern.extents[i], experts});
+      for (const TieSpec& tie : family_.tie()) tensor.optional = tensor.optional || tie.role() == roles[i];
     }
     if (pattern.spec->bundle().empty()) return;
     Bundle bundle;
-    bundle.role = pattern.bundle.Fill(layer, 0);
+    bundle.role = pattern.bundle.UpToExpert(layer);
     bundle.members = std::move(roles);
     if (pattern.spec->interleave()) bundle.arrangement = Bundle::Arrangement::kInterleave;
     out_.bundles.push_back(std::move(bundle));

@@ -1,6 +1,6 @@
 // Expands a family's tensor names over a blueprint's roles: the Layouts of one model.
 //
-//   "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"  ->  58 x 256 tensors
+//   "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"  ->  58 runs of 256 tensors
 //
 // Words in braces are the layer, the expert, and what the layout itself defines. A template whose roles the
 // blueprint lacks (a dense layer's experts, a bias that is off) expands to nothing.

@@ -142,11 +142,14 @@ absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
   StoredTensors stored;
   for (const LayoutTensor& tensor : layout.tensors) {
     if (tensor.parts.size() == 1 && tied.contains(tensor.parts[0].role)) continue;
-    TWIN_ASSIGN_OR_RETURN(Shape shape, StoredShape(tensor, prepared.plan.types));
+    TWIN_ASSIGN_OR_RETURN(const Shape shape, StoredShape(tensor, prepared.plan.types));
     const DType dtype = prepared.plan.types.at(tensor.parts[0].role).dtype;
-    WeightPtr source = Source(tensor.name, dtype, std::move(shape));
-    if (!stored.emplace(tensor.name, source).second) continue;
-    model.sources.push_back({tensor.name, "", std::move(source), ""});
+    for (int64_t i = 0; i < tensor.count(); ++i) {
+      const std::string name = tensor.NameAt(i);
+      WeightPtr source = Source(name, dtype, shape);
+      if (!stored.emplace(name, source).second) continue;
+      model.sources.push_back({name, "", std::move(source), ""});
+    }
   }
   std::sort(model.sources.begin(), model.sources.end(),
             [](const SourceTensor& a, const SourceTensor& b) { return a.name < b.name; });

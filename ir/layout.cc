@@ -20,7 +20,8 @@ namespace {
 
 using Arrangement = Bundle::Arrangement;
 
-constexpr int64_t kTensorsPerThread = 256;  // below that a thread is not worth its start
+// Below that a thread is not worth its start.
+constexpr int64_t kEntriesPerThread = 64, kTensorsPerThread = 256;
 
 std::string ExtentsText(const LayoutPart& part) {
   std::vector<std::string> extents;
@@ -100,16 +101,20 @@ std::map<std::string, const ParamType*> Pointers(const std::map<std::string, Par
 
 }  // namespace
 
+std::string LayoutTensor::NameAt(int64_t i) const {
+  return is_run() ? absl::StrCat(name, i, name_end) : name;
+}
+
 // ---- arithmetic of parts
 
 absl::StatusOr<FactoredPart> FactorPart(const LayoutPart& part, const ParamType& type) {
   FactoredPart factored;
-  if (part.expert_index) {
+  if (part.experts > 0) {
     factored.expert_axis = type.Find("expert");
-    if (factored.expert_axis < 0 || *part.expert_index >= type.axes[factored.expert_axis].size) {
+    if (factored.expert_axis < 0 || part.experts != type.axes[factored.expert_axis].size) {
       return Error(
           1503, part.role,
-          absl::StrCat("the layout stores expert ", *part.expert_index, " apart, but it is ", Text(type)));
+          absl::StrCat("the layout stores ", part.experts, " experts apart, but it is ", Text(type)));
     }
   }
   std::vector<bool> used(type.axes.size(), false);
@@ -141,17 +146,17 @@ absl::StatusOr<FactoredTensor> FactorTensor(const LayoutTensor& tensor,
   FactoredTensor factored;
   for (const LayoutPart& part : tensor.parts) {
     auto type = types.find(part.role);
-    if (type == types.end()) return Error(1503, tensor.name, absl::StrCat("no type for ", part.role));
+    if (type == types.end()) return Error(1503, tensor.NameAt(0), absl::StrCat("no type for ", part.role));
     TWIN_ASSIGN_OR_RETURN(FactoredPart one, FactorPart(part, *type->second));
     factored.parts.push_back(std::move(one));
   }
-  if (factored.parts.empty()) return Error(1503, tensor.name, "the layout gives it no part");
+  if (factored.parts.empty()) return Error(1503, tensor.NameAt(0), "the layout gives it no part");
   const FactoredPart& first = factored.parts[0];
   factored.joined = first.sizes;
   for (size_t i = 1; i < factored.parts.size(); ++i) {
     const FactoredPart& part = factored.parts[i];
     if (!LieTogether(first, part, tensor.join_axis, tensor.arrangement)) {
-      return Error(1503, tensor.name,
+      return Error(1503, tensor.NameAt(0),
                    absl::StrCat(tensor.parts[i].role, " does not lie beside ", tensor.parts[0].role));
     }
     factored.joined[tensor.join_axis] += part.sizes[tensor.join_axis];
@@ -172,7 +177,7 @@ absl::StatusOr<Shape> StoredShape(const LayoutTensor& tensor, const std::map<std
 
 Storage StorageOf(const LayoutPart& part, const ParamType& type) {
   Storage storage;
-  storage.per_expert = part.expert_index.has_value();
+  storage.per_expert = part.experts > 0;
   if (!type.is_kernel()) return storage;
   absl::StatusOr<FactoredPart> factored = FactorPart(part, type);
   if (!factored.ok()) return storage;
@@ -191,75 +196,77 @@ Storage StorageOf(const LayoutPart& part, const ParamType& type) {
 
 namespace {
 
-// One stored tensor's parts in the canonical orientation of their types; none where a role is not this
-// model's.
-using PartPrograms = std::vector<std::pair<WeightPtr, const LayoutPart*>>;
-
-PartPrograms ProgramsOf(const LayoutTensor& tensor, const FactoredTensor& factored, const WeightPtr& source) {
-  TWIN_CHECK(source->shape() == factored.stored, absl::StrCat(tensor.name, ": the shape was not checked"));
+// One stored tensor's parts in the canonical orientation of their types.
+std::vector<WeightPtr> ProgramsOf(const LayoutTensor& tensor, const FactoredTensor& factored,
+                                  const WeightPtr& source) {
+  TWIN_CHECK(source->shape() == factored.stored,
+             absl::StrCat(source->source_name(), ": the shape was not checked"));
   const WeightPtr joined = Reshape(source, factored.joined);
-  PartPrograms programs;
+  std::vector<WeightPtr> programs;
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
-    programs.emplace_back(
-        Transpose(TakePart(joined, tensor, factored, i), InversePermutation(factored.parts[i].perm)),
-        &tensor.parts[i]);
+    programs.push_back(
+        Transpose(TakePart(joined, tensor, factored, i), InversePermutation(factored.parts[i].perm)));
   }
   return programs;
 }
 
 // A whole stack in the canonical orientation of its parameter, whose first axis is `expert`.
-WeightPtr ProgramOfStack(const StoredStack& stack, const FactoredTensor& factored) {
-  Shape joined = {stack.count};
+WeightPtr ProgramOfStack(const WeightPtr& stack, const FactoredTensor& factored) {
+  Shape joined = {stack->shape()[0]};
   joined.insert(joined.end(), factored.joined.begin(), factored.joined.end());
   std::vector<int64_t> perm = {0};
   for (int64_t axis : InversePermutation(factored.parts[0].perm)) perm.push_back(axis + 1);
-  return Transpose(Reshape(stack.program, std::move(joined)), std::move(perm));
+  return Transpose(Reshape(stack, std::move(joined)), std::move(perm));
 }
 
-// Roles of experts that lie in plain stacks, and which places of layout.tensors those are.
-struct PlainStacks {
-  std::map<std::string, WeightPtr> programs;
-  std::vector<bool> taken;
+// The program of a run that is a plain stack; null where it is none.
+WeightPtr StackProgram(const LayoutTensor& tensor, const FactoredTensor& factored,
+                       const StoredTensors& stored) {
+  if (!tensor.is_run() || factored.parts[0].expert_axis != 0) return nullptr;
+  const WeightPtr stack = StackOf(tensor, stored);
+  return stack == nullptr ? nullptr : ProgramOfStack(stack, factored);
+}
+
+// What one entry of a layout gives: whole programs by part, or the slices of a run's experts, [part][expert].
+struct EntryPrograms {
+  std::vector<WeightPtr> whole;
+  std::vector<std::vector<WeightPtr>> slices;
 };
 
-PlainStacks StacksIn(const Layout& layout, const std::map<std::string, const ParamType*>& types,
-                     const StoredTensors& stored) {
-  const absl::Span<const LayoutTensor> tensors = layout.tensors;
-  PlainStacks stacks = {{}, std::vector<bool>(tensors.size())};
-  for (size_t at = 0; at < tensors.size(); ++at) {
-    if (tensors[at].parts.size() != 1 || tensors[at].parts[0].expert_index != 0) continue;
-    const std::string& role = tensors[at].parts[0].role;
-    const auto type = types.find(role);
-    if (type == types.end() || type->second->Find("expert") != 0) continue;
-    const StoredStack stack = StackAt(tensors.subspan(at), type->second->Get("expert").size, stored);
-    if (stack.program == nullptr) continue;
-    const absl::StatusOr<FactoredTensor> factored = FactorTensor(tensors[at], types);
-    if (!factored.ok()) continue;
-    stacks.programs[role] = ProgramOfStack(stack, *factored);
-    std::fill_n(stacks.taken.begin() + static_cast<int64_t>(at), stack.count, true);
-    at += stack.count - 1;
+EntryPrograms ProgramsOfEntry(const LayoutTensor& tensor,
+                              const std::map<std::string, const ParamType*>& types,
+                              const StoredTensors& stored) {
+  EntryPrograms programs;
+  const absl::StatusOr<FactoredTensor> factored = FactorTensor(tensor, types);
+  if (!factored.ok()) return programs;  // of a part that this model lacks
+  if (WeightPtr stack = StackProgram(tensor, *factored, stored)) {
+    programs.whole.push_back(std::move(stack));
+    return programs;
   }
-  return stacks;
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    const auto source = stored.find(tensor.NameAt(i));
+    std::vector<WeightPtr> parts(tensor.parts.size());
+    if (source != stored.end()) parts = ProgramsOf(tensor, *factored, source->second);
+    if (!tensor.is_run()) {
+      programs.whole = std::move(parts);
+      break;
+    }
+    programs.slices.resize(parts.size());
+    for (size_t part = 0; part < parts.size(); ++part)
+      programs.slices[part].push_back(std::move(parts[part]));
+  }
+  return programs;
 }
 
-// By place in layout.tensors, those of plain stacks left out. The experts of one stack are factored once.
-std::vector<PartPrograms> ProgramsOfTensors(const Layout& layout, const std::vector<bool>& taken,
-                                            const std::map<std::string, const ParamType*>& types,
-                                            const StoredTensors& stored) {
+// By place in layout.tensors.
+std::vector<EntryPrograms> ProgramsOfEntries(const Layout& layout,
+                                             const std::map<std::string, const ParamType*>& types,
+                                             const StoredTensors& stored) {
   const auto count = static_cast<int64_t>(layout.tensors.size());
-  std::vector<PartPrograms> programs(count);
-  ParallelFor(count, kTensorsPerThread, [&](int64_t begin, int64_t end) {
-    const LayoutTensor* last = nullptr;
-    absl::StatusOr<FactoredTensor> factored = absl::NotFoundError("none yet");
-    for (int64_t at = begin; at < end; ++at) {
-      if (taken[at]) continue;
-      const LayoutTensor& tensor = layout.tensors[at];
-      const auto source = stored.find(tensor.name);
-      if (source == stored.end()) continue;
-      if (last == nullptr || !IsNextExpert(*last, tensor)) factored = FactorTensor(tensor, types);
-      last = &tensor;
-      if (factored.ok()) programs[at] = ProgramsOf(tensor, *factored, source->second);
-    }
+  std::vector<EntryPrograms> programs(count);
+  ParallelFor(count, kEntriesPerThread, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at)
+      programs[at] = ProgramsOfEntry(layout.tensors[at], types, stored);
   });
   return programs;
 }
@@ -270,28 +277,18 @@ std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
                                                    const std::map<std::string, ParamType>& types,
                                                    const StoredTensors& stored) {
   const std::map<std::string, const ParamType*> pointers = Pointers(types);
-  PlainStacks stacks = StacksIn(layout, pointers, stored);
-  std::map<std::string, WeightPtr> programs = std::move(stacks.programs);
-  std::map<std::string, std::vector<WeightPtr>> experts;  // role -> by expert
-  const std::string* last = nullptr;
-  std::vector<WeightPtr>* slices_of_last = nullptr;
-  for (PartPrograms& parts : ProgramsOfTensors(layout, stacks.taken, pointers, stored)) {
-    for (auto& [program, part] : parts) {
-      if (!part->expert_index) {
-        programs[part->role] = std::move(program);
-        continue;
-      }
-      if (last == nullptr || *last != part->role) {
-        slices_of_last = &experts[part->role];
-        slices_of_last->resize(pointers.at(part->role)->Get("expert").size);
-        last = &part->role;
-      }
-      (*slices_of_last)[*part->expert_index] = std::move(program);
+  std::map<std::string, WeightPtr> programs;
+  std::vector<EntryPrograms> entries = ProgramsOfEntries(layout, pointers, stored);
+  for (size_t at = 0; at < entries.size(); ++at) {
+    const std::vector<LayoutPart>& parts = layout.tensors[at].parts;
+    for (size_t i = 0; i < entries[at].whole.size(); ++i) {
+      if (entries[at].whole[i] != nullptr) programs[parts[i].role] = std::move(entries[at].whole[i]);
     }
-  }
-  for (auto& [role, slices] : experts) {
-    if (std::find(slices.begin(), slices.end(), nullptr) != slices.end()) continue;
-    programs[role] = Stack(pointers.at(role)->Find("expert"), std::move(slices));
+    for (size_t i = 0; i < entries[at].slices.size(); ++i) {
+      std::vector<WeightPtr>& slices = entries[at].slices[i];
+      if (std::find(slices.begin(), slices.end(), nullptr) != slices.end()) continue;
+      programs[parts[i].role] = Stack(pointers.at(parts[i].role)->Find("expert"), std::move(slices));
+    }
   }
   for (const Tie& tie : layout.ties) {
     auto partner = programs.find(tie.to);
@@ -352,7 +349,7 @@ absl::Status CheckBundle(const Graph& graph, const Bundle& bundle, const LayoutT
     const std::string with = roles.size() == 1 ? "alone" : absl::StrCat("with ", roles.size() - 1, " others");
     return CannotLay(graph, first,
                      absl::StrCat("it lies fused in ", bundle.role, ", the layout stores it ", with, " in \"",
-                                  tensor.name, "\""));
+                                  tensor.NameAt(0), "\""));
   }
   if (bundle.shards != 1) {
     return CannotLay(
@@ -367,7 +364,7 @@ absl::Status CheckBundle(const Graph& graph, const Bundle& bundle, const LayoutT
     return absl::OkStatus();
   return CannotLay(graph, first,
                    absl::StrCat(bundle.role, " is ", concat ? "joined" : "interleaved", " along ", axis,
-                                ", \"", tensor.name, "\" is laid otherwise"));
+                                ", \"", tensor.NameAt(0), "\" is laid otherwise"));
 }
 
 // A tied role that is left out lies as its partner's tensor does.
@@ -409,14 +406,15 @@ std::shared_ptr<const Laid> Lay(const Graph& graph, const LayoutTensor& tensor, 
 
 struct PlacedTensor {
   const LayoutTensor* tensor;
+  int64_t expert;  // of a run
   std::shared_ptr<const Laid> laid;
 };
 
-WeightPtr FileProgram(const LayoutTensor& tensor, const Laid& laid) {
+WeightPtr FileProgram(const LayoutTensor& tensor, int64_t expert, const Laid& laid) {
   std::vector<WeightPtr> parts;
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
     const bool one = laid.factored.parts[i].expert_axis >= 0;
-    parts.push_back(one ? ExpertOf(laid.programs[i], 0, *tensor.parts[i].expert_index) : laid.programs[i]);
+    parts.push_back(one ? ExpertOf(laid.programs[i], 0, expert) : laid.programs[i]);
   }
   return Reshape(Join(std::move(parts), tensor.join_axis, tensor.arrangement), laid.factored.stored);
 }
@@ -425,7 +423,8 @@ std::vector<NamedProgram> FilePrograms(const std::vector<PlacedTensor>& placed) 
   std::vector<NamedProgram> files(placed.size());
   ParallelFor(static_cast<int64_t>(placed.size()), kTensorsPerThread, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      files[i] = {placed[i].tensor->name, FileProgram(*placed[i].tensor, *placed[i].laid)};
+      const auto& [tensor, expert, laid] = placed[i];
+      files[i] = {tensor->NameAt(expert), FileProgram(*tensor, expert, *laid)};
     }
   });
   return files;
@@ -445,7 +444,7 @@ absl::StatusOr<bool> IsPresent(const Graph& graph, const LayoutTensor& tensor) {
   if (present == tensor.parts.size()) return true;
   if (present == 0 && tensor.optional) return false;
   return CannotLay(graph, *absent,
-                   absl::StrCat("the model does not have it, and \"", tensor.name, "\" needs it"));
+                   absl::StrCat("the model does not have it, and \"", tensor.NameAt(0), "\" needs it"));
 }
 
 }  // namespace
@@ -461,13 +460,7 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
   for (const auto& [role, param] : graph.params()) types.emplace_hint(types.end(), role, &param.type);
   std::vector<PlacedTensor> files;
   std::set<std::string> placed = tied;
-  const LayoutTensor* last = nullptr;
   for (const LayoutTensor& tensor : layout.tensors) {
-    if (last != nullptr && IsNextExpert(*last, tensor)) {
-      files.push_back({&tensor, files.back().laid});
-      continue;
-    }
-    last = nullptr;
     TWIN_ASSIGN_OR_RETURN(const bool present, IsPresent(graph, tensor));
     if (!present || (tensor.parts.size() == 1 && tied.contains(tensor.parts[0].role))) continue;
     for (const LayoutPart& part : tensor.parts) {
@@ -482,8 +475,8 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
       }
     }
     TWIN_ASSIGN_OR_RETURN(FactoredTensor factored, FactorTensor(tensor, types));
-    files.push_back({&tensor, Lay(graph, tensor, std::move(factored))});
-    last = &tensor;
+    const std::shared_ptr<const Laid> laid = Lay(graph, tensor, std::move(factored));
+    for (int64_t expert = 0; expert < tensor.count(); ++expert) files.push_back({&tensor, expert, laid});
   }
   for (const auto& [role, param] : graph.params()) {
     if (!placed.contains(role)) return CannotLay(graph, role, "the layout has no place for it");

@@ -30,19 +30,27 @@ struct LayoutPart {
   std::string role;  // "layers.0.attn.q"
   // The stored extents, outermost first, each a product of the parameter's axes:
   // {{"heads", "head_dim"}, {"d_model"}}. All axes of the parameter appear once, but for
-  // `expert` where `expert_index` picks one.
+  // `expert` where the experts are stored apart.
   std::vector<std::vector<std::string>> extents;
-  std::optional<int64_t> expert_index;  // this tensor holds one expert's slice
+  int64_t experts = 0;  // where not 0, so many tensors hold one expert's slice each
 };
 
+// One stored tensor, or a run of them: the experts of a layer, numbered from 0. A layer of 256 is one entry.
+//
+//   name "experts.", name_end ".up_proj.weight", 256 experts    experts.0.up_proj.weight ...
 struct LayoutTensor {
-  std::string name;
-  std::vector<LayoutPart> parts;  // one, or several that lie fused
+  std::string name;               // of a run: what stands before the number
+  std::string name_end;           // and after it
+  std::vector<LayoutPart> parts;  // one, or several that lie fused; of a run, all of as many experts
   // How several parts lie together, along an axis counted in the *factored* extents (before products
   // are taken): kConcat joins there, kInterleave alternates elements there.
   int64_t join_axis = 0;
   Bundle::Arrangement arrangement = Bundle::Arrangement::kConcat;
   bool optional = false;  // may be absent (present iff its roles are in the graph)
+
+  bool is_run() const { return !parts.empty() && parts[0].experts > 0; }
+  int64_t count() const { return is_run() ? parts[0].experts : 1; }
+  std::string NameAt(int64_t i) const;  // 0 <= i < count()
 };
 
 // A tensor that a checkpoint may carry and the model does not use: rotary inv_freq, masks.
@@ -127,7 +135,7 @@ std::map<std::string, WeightPtr> ProgramsFromFiles(const Layout& layout,
                                                    const std::map<std::string, ParamType>& types,
                                                    const StoredTensors& stored);
 
-// The shape that `tensor` has on disk, given its parts' types.
+// The shape that `tensor`, or each of a run, has on disk, given its parts' types.
 absl::StatusOr<Shape> StoredShape(const LayoutTensor& tensor, const std::map<std::string, ParamType>& types);
 
 // Storage (orientation, per_expert) that `tensor` gives its parts.

@@ -1,32 +1,11 @@
 #include "ir/stacks.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "weights/build.h"
 
 namespace twinforge {
 namespace {
-
-// "experts.", ".up.weight" of "experts.0.up.weight" and "experts.1.up.weight".
-struct Pattern {
-  absl::string_view prefix, suffix;
-  bool Fits(absl::string_view name, int64_t number) const {
-    const absl::AlphaNum digits(number);
-    return name.size() == prefix.size() + digits.size() + suffix.size() &&
-           name.substr(0, prefix.size()) == prefix &&
-           name.substr(prefix.size(), digits.size()) == digits.Piece() &&
-           name.substr(prefix.size() + digits.size()) == suffix;
-  }
-};
-
-Pattern PatternOf(absl::string_view zeroth, absl::string_view first) {
-  const size_t common = std::min(zeroth.size(), first.size());
-  const size_t at =
-      std::mismatch(zeroth.begin(), zeroth.begin() + common, first.begin()).first - zeroth.begin();
-  return {zeroth.substr(0, at), zeroth.substr(std::min(at + 1, zeroth.size()))};
-}
 
 // Whether what `program` holds at a place of `axis` is made of that member of a stack alone.
 bool CarriesMembers(const Weight& program, int64_t axis) {
@@ -81,40 +60,21 @@ WeightPtr OfMember(const Weight& program, int64_t axis, int64_t at) {
 
 }  // namespace
 
-bool IsNextExpert(const LayoutTensor& last, const LayoutTensor& tensor) {
-  if (last.parts.size() != tensor.parts.size() || last.join_axis != tensor.join_axis ||
-      last.arrangement != tensor.arrangement) {
-    return false;
-  }
-  for (size_t i = 0; i < tensor.parts.size(); ++i) {
-    const LayoutPart& a = last.parts[i];
-    const LayoutPart& b = tensor.parts[i];
-    if (!a.expert_index || !b.expert_index || a.role != b.role || a.extents != b.extents) return false;
-  }
-  return true;
-}
-
-StoredStack StackAt(absl::Span<const LayoutTensor> tensors, int64_t experts, const StoredTensors& stored) {
-  if (experts < 2 || static_cast<int64_t>(tensors.size()) < experts || tensors[0].parts.size() != 1)
-    return {};
-  const auto zeroth = stored.find(tensors[0].name);
-  if (zeroth == stored.end()) return {};
+WeightPtr StackOf(const LayoutTensor& run, const StoredTensors& stored) {
+  if (run.count() < 2 || run.parts.size() != 1) return nullptr;
+  const auto zeroth = stored.find(run.NameAt(0));
+  if (zeroth == stored.end()) return nullptr;
   const Weight& member = *zeroth->second;
-  if (member.kind() != WeightKind::kSource) return {};
-  const Pattern pattern = PatternOf(tensors[0].name, tensors[1].name);
-  for (int64_t i = 0; i < experts; ++i) {
-    const LayoutTensor& tensor = tensors[i];
-    if (tensor.parts[0].expert_index != i || !pattern.Fits(tensor.name, i)) return {};
-    if (i > 0 && !IsNextExpert(tensors[i - 1], tensor)) return {};
-    const auto source = stored.find(tensor.name);
-    if (source == stored.end() || source->second->kind() != WeightKind::kSource ||
-        source->second->source_name() != tensor.name || source->second->dtype() != member.dtype() ||
-        source->second->shape() != member.shape()) {
-      return {};
-    }
+  for (int64_t i = 0; i < run.count(); ++i) {
+    const std::string name = run.NameAt(i);
+    const auto found = stored.find(name);
+    if (found == stored.end()) return nullptr;
+    const Weight& source = *found->second;
+    if (source.kind() != WeightKind::kSource || source.source_name() != name ||
+        source.dtype() != member.dtype() || source.shape() != member.shape())
+      return nullptr;
   }
-  return {StackedSources(pattern.prefix, 0, experts, pattern.suffix, member.dtype(), member.shape()),
-          experts};
+  return StackedSources(run.name, 0, run.count(), run.name_end, member.dtype(), member.shape());
 }
 
 WeightPtr ExpertOf(const WeightPtr& program, int64_t axis, int64_t expert) {

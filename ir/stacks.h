@@ -3,24 +3,14 @@
 #ifndef TWINFORGE_IR_STACKS_H_
 #define TWINFORGE_IR_STACKS_H_
 
-#include "absl/types/span.h"
 #include "ir/layout.h"
 #include "ir/layout_parts.h"
 
 namespace twinforge {
 
-// Whether `tensor` differs from `last` only in which expert of one stack it holds: what was worked out for
-// one holds for the other.
-bool IsNextExpert(const LayoutTensor& last, const LayoutTensor& tensor);
-
-// The stored experts that begin at tensors[0], as one program [expert, factored extents...], and how many
-// they are. Null where they are no plain stack: names that do not count from 0, one that is missing or looks
-// otherwise, several parts in a tensor.
-struct StoredStack {
-  WeightPtr program;
-  int64_t count = 0;
-};
-StoredStack StackAt(absl::Span<const LayoutTensor> tensors, int64_t experts, const StoredTensors& stored);
+// The stored tensors of a run, as one program [expert, factored extents...]. Null where they are no plain
+// stack: one that is missing or looks otherwise, several parts in a tensor.
+WeightPtr StackOf(const LayoutTensor& run, const StoredTensors& stored);
 
 // `program` at `expert` of `axis`. A program that carries the experts of a kStack untouched gives that of one
 // member, as if the others were not there.

@@ -84,7 +84,8 @@ Tensors TensorsOf(const Model& model, size_t layout, bool with_tied) {
     if (!with_tied && tied.contains(tensor.parts[0].role)) continue;
     absl::StatusOr<Shape> shape = StoredShape(tensor, types);
     TWIN_CHECK(shape.ok(), std::string(shape.status().message()));
-    tensors[tensor.name] = {types.at(tensor.parts[0].role).dtype, *std::move(shape), ""};
+    for (int64_t i = 0; i < tensor.count(); ++i)
+      tensors[tensor.NameAt(i)] = {types.at(tensor.parts[0].role).dtype, *shape, ""};
   }
   return tensors;
 }

@@ -54,13 +54,10 @@ OpAttrs Latent() {
 }
 
 std::vector<LayoutTensor> PerExpert(int64_t experts) {
-  std::vector<LayoutTensor> tensors = {TensorOf("router", {{"m.router", "expert d_model"}})};
-  for (int64_t e = 0; e < experts; ++e) {
-    tensors.push_back(ExpertTensorOf(absl::StrCat("e", e, ".w1"), "m.gate", "d_ff d_model", e));
-    tensors.push_back(ExpertTensorOf(absl::StrCat("e", e, ".w3"), "m.up", "d_ff d_model", e));
-    tensors.push_back(ExpertTensorOf(absl::StrCat("e", e, ".w2"), "m.down", "d_model d_ff", e));
-  }
-  return tensors;
+  return {TensorOf("router", {{"m.router", "expert d_model"}}),
+          ExpertsOf("e", ".w1", "m.gate", "d_ff d_model", experts),
+          ExpertsOf("e", ".w3", "m.up", "d_ff d_model", experts),
+          ExpertsOf("e", ".w2", "m.down", "d_model d_ff", experts)};
 }
 
 const std::vector<std::pair<std::string, std::string>> kMoeSlots = {
@@ -190,7 +187,7 @@ TEST(LayoutTest, AnUntouchedGraphGoesBackToItsSources) {
     const TinyModel model = TinyOf(one.op, layout, one.bundles);
     absl::StatusOr<std::vector<NamedProgram>> files = FilesFromGraph(layout, model.graph);
     ASSERT_TRUE(files.ok()) << files.status();
-    ASSERT_EQ(files->size(), layout.tensors.size());
+    ASSERT_EQ(files->size(), model.stored.size());
     for (const NamedProgram& file : *files) {
       EXPECT_EQ(file.program, model.stored.at(file.name)) << file.name << " = " << Text(file.program);
     }
@@ -202,7 +199,7 @@ TEST(LayoutTest, AnAxisThatTheParameterLacksIsTheFamilysMistake) {
   ParamType type;
   type.axes = {{"d_model", 8, 8}, {"d_ff", 12, 12}};
   type.in = 1;
-  const LayoutTensor tensor{"up.weight", {{"layers.0.mlp.up", {{"d_ffn"}, {"d_model"}}, std::nullopt}}};
+  const LayoutTensor tensor{"up.weight", "", {{"layers.0.mlp.up", {{"d_ffn"}, {"d_model"}}, 0}}};
   const absl::StatusOr<Shape> shape = StoredShape(tensor, {{"layers.0.mlp.up", type}});
   ASSERT_FALSE(shape.ok());
   EXPECT_EQ(DiagnosticOf(shape.status())->code, 1503);
@@ -351,7 +348,7 @@ TEST(LayoutTest, RefusesExpertsThatLieOtherwise) {
        [](Rewriter& r) {
          r.SetStorage("m.up", {Orientation::kOutIn, false});
        }},
-      {"m.gate: after step 3 test: the layout stores expert 0 apart, but it is bf16[expert_group=2; "
+      {"m.gate: after step 3 test: the layout stores 4 experts apart, but it is bf16[expert_group=2; "
        "d_model=16 -> "
        "member=2, d_ff=12]",
        Regroup},

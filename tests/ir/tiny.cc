@@ -56,16 +56,18 @@ LayoutTensor TensorOf(std::string name, std::vector<std::pair<std::string, std::
                       int64_t join_axis, Bundle::Arrangement arrangement) {
   LayoutTensor tensor;
   tensor.name = std::move(name);
-  for (auto& [role, extents] : parts) tensor.parts.push_back({role, Extents(extents), std::nullopt});
+  for (auto& [role, extents] : parts) tensor.parts.push_back({role, Extents(extents), 0});
   tensor.join_axis = join_axis;
   tensor.arrangement = arrangement;
   return tensor;
 }
 
-LayoutTensor ExpertTensorOf(std::string name, std::string role, std::string extents, int64_t index) {
-  LayoutTensor tensor = TensorOf(std::move(name), {{std::move(role), std::move(extents)}});
-  tensor.parts[0].expert_index = index;
-  return tensor;
+LayoutTensor ExpertsOf(std::string name, std::string name_end, std::string role, std::string extents,
+                       int64_t experts) {
+  LayoutTensor run = TensorOf(std::move(name), {{std::move(role), std::move(extents)}});
+  run.name_end = std::move(name_end);
+  run.parts[0].experts = experts;
+  return run;
 }
 
 TinyModel TinyOf(const OneOp& op, const Layout& layout, std::vector<Bundle> bundles) {
@@ -79,7 +81,9 @@ TinyModel TinyOf(const OneOp& op, const Layout& layout, std::vector<Bundle> bund
   TinyModel model;
   std::map<std::string, Storage> storage;
   for (const LayoutTensor& tensor : layout.tensors) {
-    model.stored[tensor.name] = Source(tensor.name, DType::kBF16, Must(StoredShape(tensor, types)));
+    const Shape shape = Must(StoredShape(tensor, types));
+    for (int64_t i = 0; i < tensor.count(); ++i)
+      model.stored[tensor.NameAt(i)] = Source(tensor.NameAt(i), DType::kBF16, shape);
     for (const LayoutPart& part : tensor.parts) storage[part.role] = StorageOf(part, types.at(part.role));
   }
   const std::map<std::string, WeightPtr> programs = ProgramsFromFiles(layout, types, model.stored);

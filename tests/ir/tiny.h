@@ -20,8 +20,9 @@ ParamType TypeOf(const std::string& axes);
 // One tensor of a layout: name, then role and extents per part: {"q", "heads*head_dim d_model"}.
 LayoutTensor TensorOf(std::string name, std::vector<std::pair<std::string, std::string>> parts,
                       int64_t join_axis = 0, Bundle::Arrangement arrangement = Bundle::Arrangement::kConcat);
-// The same for expert `index` alone.
-LayoutTensor ExpertTensorOf(std::string name, std::string role, std::string extents, int64_t index);
+// A run of experts: tensors <name>0<name_end>, <name>1<name_end>, ...
+LayoutTensor ExpertsOf(std::string name, std::string name_end, std::string role, std::string extents,
+                       int64_t experts);
 
 struct OneOp {
   OpKind op;

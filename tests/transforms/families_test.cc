@@ -132,7 +132,9 @@ void ExpectSameFiles(const std::vector<NamedProgram>& written, const Layout& lay
   std::map<std::string, ParamType> types;
   for (const auto& [role, param] : read.params()) types[role] = param.type;
   std::map<std::string, const LayoutTensor*> tensors;
-  for (const LayoutTensor& tensor : layout.tensors) tensors[tensor.name] = &tensor;
+  for (const LayoutTensor& tensor : layout.tensors) {
+    for (int64_t i = 0; i < tensor.count(); ++i) tensors[tensor.NameAt(i)] = &tensor;
+  }
   for (const NamedProgram& file : written) {
     ASSERT_TRUE(tensors.count(file.name)) << file.name;
     const absl::StatusOr<Shape> shape = StoredShape(*tensors[file.name], types);
