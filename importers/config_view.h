@@ -7,6 +7,7 @@
 #define TWINFORGE_IMPORTERS_CONFIG_VIEW_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,9 +18,10 @@
 
 namespace twinforge {
 
-// No number of a config is larger, by far; none that is smaller makes f32 overflow by itself.
-inline constexpr double kMostConfigNumber = 1e30;
-inline constexpr double kLeastConfigFactor = 1e-30;  // of numbers that are divided by
+// What runtimes hold in f32, they must be able to hold. (A rotary base comes near: that of a head padded
+// eightfold is the eighth power.)
+inline constexpr double kMostConfigNumber = std::numeric_limits<float>::max();
+inline constexpr double kLeastConfigFactor = std::numeric_limits<float>::min();  // of what is divided by
 inline constexpr int64_t kMostConfigSize = int64_t{1} << 40;
 
 // Keys are dotted paths throughout. Pointers into `config` live as long as it does.
