@@ -222,7 +222,8 @@ class PadHeadDimTransform : public Transform {
     if (factors.q != 1) {
       ScaleParam(rewriter, node.Role("q_nope"), factors.q);
       ScaleParam(rewriter, node.Role("q_rope"), factors.q);
-      latent.set_scale(latent.scale() / factors.q);
+      latent.set_scale(
+          DefaultLatentScale(widths.padded, latent.rope().scaling()));  // what the runtime derives
     } else if (widths.padded != widths.size) {
       latent.set_scale_rule(AttentionAttrs::EXPLICIT);
     }

@@ -13,47 +13,19 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "tests/importers/small_checkpoints.h"
+#include "tests/transforms/law_steps.h"
 #include "transforms/transform.h"
 #include "transforms/transforms.pb.h"
 
 namespace twinforge {
 namespace {
 
-constexpr const char* kSteps[] = {
-    "orient_weights { in_out: 'o|gate|up|down' }",
-    "pad_head_dim { form: NATIVE multiple: 16 }",
-    "pad_head_dim { form: PORTABLE multiple: 16 }",
-    "pad_head_dim { form: PORTABLE multiple: 16 carrier: true }",
-    "pad_hidden { form: NATIVE multiple: 40 }",
-    "pad_hidden { form: PORTABLE multiple: 40 }",
-    "pad_vocab { multiple: 8 mask: SUPPRESS_TOKENS }",
-    "pad_ffn { multiple: 8 }",
-    "pad_heads { multiple: 4 }",
-    "replicate_kv_heads { to_multiple: 6 }",
-    "fuse_qkv { }",
-    "fuse_qkv { shards: 2 }",
-    "fuse_gate_up { }",
-    "stack_experts { }",
-    "stack_layers { }",
-    "shard_by_role { shards: 2 }",
-    "shard_by_role { shards: 3 axis: 'expert' axis: 'heads' role: 'gate|up|down|q' }",
-    "absorb_mla { }",
-    "group_experts { size: 2 }",
-    "reorder_rope { style: TO_HALVES }",
-    "reorder_rope { style: TO_INTERLEAVED }",
-    "fold_norm_scale { }",
-    "cast_weights { to: 'bf16' }",
-    "keep_n_of_m { keep: 1 of: 2 along: 'in' }",
-    "lower_composites { }",
-    "lower_composites { op: 'rms_norm' op: 'attention' op: 'lm_head' }",
-    "raise_composites { }",
-    "absorb_weight_ops { }",
-};
-
-std::unique_ptr<Transform> Make(const char* text) {
+std::unique_ptr<Transform> Make(const std::string& text) {
   TransformStep step;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &step)) << text;
-  absl::StatusOr<std::unique_ptr<Transform>> made = MakeTransform(step, {});
+  TransformContext context;
+  context.adapters["law"] = {};  // none of its places is in these models
+  absl::StatusOr<std::unique_ptr<Transform>> made = MakeTransform(step, context);
   EXPECT_TRUE(made.ok()) << made.status();
   return *std::move(made);
 }
@@ -62,7 +34,7 @@ void ForEach(const std::function<void(const Model&, const Transform&)>& law) {
   for (const SmallConfig& config : SmallConfigs()) {
     absl::StatusOr<Model> model = ModelFromConfigText(config.json, config.name);
     ASSERT_TRUE(model.ok()) << config.name << ": " << model.status();
-    for (const char* step : kSteps) {
+    for (const std::string& step : LawSteps()) {
       SCOPED_TRACE(absl::StrCat(config.name, ", ", step));
       law(*model, *Make(step));
       if (::testing::Test::HasFatalFailure()) return;

@@ -1,5 +1,8 @@
 // Whole graphs before and after, as text: tests/transforms/*.txt, one file per transform.
 //
+//   laws: pad_vocab { multiple: 8 }                   first in the file: the steps that the laws try
+//   (law_steps.h)
+//   ---
 //   case: pads the vocabulary and hides it again      a name, unique in the file
 //   recipe: step { pad_vocab { multiple: 8 } }        steps, applied in order as "1 pad_vocab", ...
 //   before:                                           a graph, in canonical text
@@ -29,6 +32,7 @@
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "ir/text.h"
+#include "tests/transforms/law_steps.h"
 #include "transforms/transform.h"
 #include "transforms/transforms.pb.h"
 #include "weights/build.h"
@@ -181,7 +185,10 @@ void CheckFile(const std::filesystem::path& path) {
   buffer << std::ifstream(path).rdbuf();
   const std::string text = buffer.str();
   std::vector<Case> cases;
-  for (absl::string_view part : absl::StrSplit(text, "\n---\n")) {
+  // The steps that the laws try come first, and stay as they are.
+  const size_t end = text.find("---\n") + 4;
+  ASSERT_TRUE(absl::StartsWith(text, kLawMark)) << path << " opens with no steps for the laws";
+  for (absl::string_view part : absl::StrSplit(absl::string_view(text).substr(end), "\n---\n")) {
     cases.push_back(ParseCase(part, path.filename().string()));
     if (!update || cases.back().before.empty()) continue;
     absl::StatusOr<Graph> graph = ParseGraph(cases.back().before);
@@ -209,7 +216,7 @@ void CheckFile(const std::filesystem::path& path) {
       EXPECT_EQ(Render(got), Render(c));
     }
   }
-  if (update) std::ofstream(path) << absl::StrJoin(rendered, "---\n");
+  if (update) std::ofstream(path) << text.substr(0, end) << absl::StrJoin(rendered, "---\n");
 }
 
 std::filesystem::path Folder() { return std::filesystem::path(TWINFORGE_SOURCE_DIR) / "tests/transforms"; }

@@ -15,6 +15,7 @@
 #include "tests/support/naive_weights.h"
 #include "tests/support/random_weights.h"
 #include "tests/transforms/law_models.h"
+#include "tests/transforms/law_steps.h"
 #include "tests/transforms/naive_model.h"
 #include "transforms/transform.h"
 #include "transforms/transforms.pb.h"
@@ -26,57 +27,6 @@
 namespace twinforge {
 namespace {
 
-constexpr const char* kSteps[] = {
-    "orient_weights { in_out: '.*' }",
-    "orient_weights { in_out: 'o|down|lm_head' out_in: 'q|k|v' }",
-    "pad_head_dim { form: NATIVE multiple: 8 }",
-    "pad_head_dim { form: NATIVE multiple: 5 }",
-    "pad_head_dim { form: PORTABLE multiple: 8 }",
-    "pad_head_dim { form: PORTABLE multiple: 40 }",
-    "pad_head_dim { form: PORTABLE multiple: 16 carrier: true }",
-    "pad_hidden { form: NATIVE multiple: 8 }",
-    "pad_hidden { form: PORTABLE multiple: 8 }",
-    "pad_hidden { form: PORTABLE multiple: 36 }",
-    "pad_vocab { multiple: 8 mask: SUPPRESS_TOKENS }",
-    "pad_vocab { multiple: 32 mask: REFERENCE }",
-    "pad_vocab { multiple: 24 }",
-    "pad_ffn { multiple: 8 }",
-    "pad_ffn { multiple: 4 shards: 2 }",
-    "pad_ffn { multiple: 7 shards: 3 }",
-    "pad_heads { multiple: 4 }",
-    "pad_heads { multiple: 3 }",
-    "pad_heads { multiple: 16 }",
-    "replicate_kv_heads { to_multiple: 3 }",
-    "replicate_kv_heads { to_multiple: 6 }",
-    "replicate_kv_heads { to_multiple: 4 }",
-    "fuse_qkv { }",
-    "fuse_qkv { shards: 2 }",
-    "fuse_gate_up { }",
-    "fuse_gate_up { shards: 2 }",
-    "stack_experts { }",
-    "stack_layers { }",
-    "shard_by_role { shards: 2 }",
-    "shard_by_role { shards: 3 axis: 'expert' axis: 'heads' role: 'gate|up|down|q' }",
-    "absorb_mla { }",
-    "group_experts { size: 2 }",
-    "group_experts { size: 3 }",
-    "group_experts { size: 5 }",
-    "reorder_rope { style: TO_HALVES }",
-    "reorder_rope { style: TO_INTERLEAVED }",
-    "fold_norm_scale { }",
-    "merge_lora { adapter: 'law' }",
-    "cast_weights { to: 'bf16' }",
-    "cast_weights { to: 'f64' }",
-    "cast_weights { to: 'f16' }",
-    "keep_n_of_m { keep: 1 of: 2 along: 'in' stride: 3 }",
-    "keep_n_of_m { keep: 2 of: 3 along: 'in' stride: 1 }",
-    "keep_n_of_m { keep: 1 of: 2 along: 'out' stride: 1 }",
-    "lower_composites { }",
-    "lower_composites { op: 'attention' op: 'moe' op: 'embedding' }",
-    "raise_composites { }",
-    "absorb_weight_ops { }",
-};
-
 // An adapter for layer 0's o of the models whose heads are many enough.
 Adapter LawAdapter(const Graph& graph) {
   const Param* o = graph.FindParam("layers.0.attn.o");
@@ -86,7 +36,7 @@ Adapter LawAdapter(const Graph& graph) {
            {Source("adapter/a", o->type.dtype, {3, in}), Source("adapter/b", o->type.dtype, {out, 3}), 0.5}}};
 }
 
-std::unique_ptr<Transform> Make(const char* text, const Graph& graph) {
+std::unique_ptr<Transform> Make(const std::string& text, const Graph& graph) {
   TransformStep step;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &step)) << text;
   TransformContext context;
@@ -129,7 +79,7 @@ absl::StatusOr<std::vector<double>> Observe(const WeightPtr&) { return std::vect
 
 struct Subject {
   std::string model;
-  const char* step;
+  std::string step;
   Graph graph;
 };
 
@@ -141,7 +91,7 @@ std::vector<Subject> Subjects() {
   std::vector<Subject> subjects;
   for (const SmallSizes& sizes : all) {
     for (const LawModel& model : LawModels(sizes)) {
-      for (const char* step : kSteps) subjects.push_back({model.name, step, model.graph});
+      for (const std::string& step : LawSteps()) subjects.push_back({model.name, step, model.graph});
     }
   }
   return subjects;
@@ -341,7 +291,7 @@ TEST(Laws, SameFunction) {
     for (const LawModel& model : LawModels(sizes)) {
       const NaiveTensors values = Values(SourcesOf(model.graph), 3);
       const auto want = Output(model.naive ? *model.naive : model.graph, values, tokens);
-      for (const char* step : kSteps) {
+      for (const std::string& step : LawSteps()) {
         SCOPED_TRACE(absl::StrCat(model.name, ", ", step));
         const auto transform = Make(step, model.graph);
         if (transform->name() == "merge_lora" || transform->name() == "cast_weights")
@@ -415,7 +365,7 @@ TEST(Laws, RoundingStaysWithinTheBound) {
     wide_sizes.wide = true;
     const std::vector<LawModel> narrow_models = LawModels(sizes), wide_models = LawModels(wide_sizes);
     for (size_t m = 0; m < wide_models.size(); ++m) {
-      for (const char* step : kSteps) {
+      for (const std::string& step : LawSteps()) {
         SCOPED_TRACE(absl::StrCat(narrow_models[m].name, ", ", step));
         Graph narrow = narrow_models[m].graph, wide = wide_models[m].graph;
         const auto transform = Make(step, narrow);
