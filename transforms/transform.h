@@ -51,7 +51,7 @@ struct Refusal {
 };
 
 struct Sites {
-  std::vector<Site> fit;            // in graph order
+  std::vector<Site> fit;            // in graph order; to rewrite one changes the graph
   std::vector<Refusal> refused;     // places of the right kind where the rule does not hold
   std::vector<std::string> native;  // paths of the right kind with nothing to do
 };
