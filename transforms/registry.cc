@@ -19,6 +19,7 @@ Made MakePadHeads(const TransformStep&, const TransformContext&);
 Made MakeReplicateKvHeads(const TransformStep&, const TransformContext&);
 Made MakeFuseQkv(const TransformStep&, const TransformContext&);
 Made MakeFuseGateUp(const TransformStep&, const TransformContext&);
+Made MakeSplitBundles(const TransformStep&, const TransformContext&);
 Made MakeStackExperts(const TransformStep&, const TransformContext&);
 Made MakeGroupExperts(const TransformStep&, const TransformContext&);
 Made MakeStackLayers(const TransformStep&, const TransformContext&);
@@ -67,6 +68,7 @@ absl::Span<const TransformInfo> AllTransforms() {
       {"replicate_kv_heads", "repeat kv heads in place until the shards divide them", MakeReplicateKvHeads},
       {"fuse_qkv", "store q, k and v as one tensor, shard by shard", MakeFuseQkv},
       {"fuse_gate_up", "store gate and up as one tensor, shard by shard", MakeFuseGateUp},
+      {"split_bundles", "store apart what lies fused in one tensor", MakeSplitBundles},
       {"stack_experts", "store all experts of a layer as one tensor", MakeStackExperts},
       {"group_experts", "join neighbouring experts into wider ones", MakeGroupExperts},
       {"stack_layers", "store equal layers as one tensor per role", MakeStackLayers},
