@@ -155,6 +155,9 @@ absl::Status CheckLedger(const Model& model, ExportPlan& plan) {
   for (const OutputFile& file : plan.files) {
     for (const OutputTensor& tensor : file.tensors) programs.push_back({tensor.name, tensor.program});
   }
+  // In one order however the tensors are spread over files: a reason names the first.
+  std::sort(programs.begin(), programs.end(),
+            [](const NamedProgram& a, const NamedProgram& b) { return a.name < b.name; });
   std::vector<WeightPtr> sources;
   for (const SourceTensor& source : model.sources) sources.push_back(source.source);
   plan.ledger = Ledger(programs, sources);

@@ -45,8 +45,10 @@ absl::Status CheckKind(const ConfigView& config) {
   if (bias != "none")
     return Error(1421, config.place(),
                  absl::StrCat("bias ", JsonQuoted(bias, kQuoteLimit), " is not merged"));
-  for (const char* key : {"use_dora", "lora_bias", "modules_to_save", "layer_replication",
-                          "target_parameters", "trainable_token_indices", "use_qalora"}) {
+  for (const char* key :
+       {"use_dora", "lora_bias", "modules_to_save", "layer_replication", "target_parameters",
+        "trainable_token_indices", "use_qalora", "alora_invocation_tokens", "arrow_config", "kasa_config",
+        "use_bdlora", "monteclora_config"}) {
     Condition set;
     set.set_key(key);
     if (config.Holds(set, "")) return Error(1421, config.place(), absl::StrCat(key, " is not merged"));

@@ -44,6 +44,7 @@ absl::StatusOr<std::map<std::string, int64_t>> DimsOf(const FamilySpec& family, 
       derived = absent.status();
       if (absent.ok()) number.set_absent(static_cast<double>(*absent));
     }
+    TWIN_RETURN_IF_ERROR(config.CheckAgree(dim.key()));
     const absl::StatusOr<int64_t> stated = config.GetWhole(number);
     if (!stated.ok()) return derived.ok() ? stated.status() : derived;
     const int64_t size = *stated;
@@ -200,6 +201,7 @@ absl::StatusOr<Rope> Planner::RopeOf(const RopeSpec& spec, const std::string& di
 absl::StatusOr<AttentionAttrs> Planner::AttentionOf() const {
   const AttentionSpec& spec = family_.block().attention();
   AttentionAttrs attrs;
+  if (!spec.bidirectional()) TWIN_RETURN_IF_ERROR(config_.CheckCausal());
   if (plan_.dims.at("heads") % plan_.dims.at("kv_heads") != 0) {
     return Error(1414, config_.place(),
                  absl::StrCat(plan_.dims.at("heads"), " heads do not divide by ", plan_.dims.at("kv_heads"),
@@ -228,6 +230,7 @@ absl::StatusOr<AttentionAttrs> Planner::AttentionOf() const {
 absl::StatusOr<LatentAttentionAttrs> Planner::LatentOf() const {
   const LatentAttentionSpec& spec = family_.block().latent_attention();
   LatentAttentionAttrs attrs;
+  TWIN_RETURN_IF_ERROR(config_.CheckCausal());
   TWIN_ASSIGN_OR_RETURN(*attrs.mutable_rope(), RopeOf(spec.rope(), "rope_dim"));
   attrs.set_scale(
       DefaultLatentScale(plan_.dims.at("nope_dim") + plan_.dims.at("rope_dim"), attrs.rope().scaling()));
@@ -288,6 +291,8 @@ absl::Status Planner::Attributes() {
       TWIN_ASSIGN_OR_RETURN(window_, config_.GetWholeWithin(window.size(), 1, kMostConfigSize));
       TWIN_ASSIGN_OR_RETURN(windowed_, config_.Layers(window.layers(), plan_.layers));
     }
+    if (window.layers().types_key().empty())
+      TWIN_RETURN_IF_ERROR(config_.CheckLayerTypes(window_ > 0 ? "sliding_attention" : "full_attention"));
   } else {
     TWIN_ASSIGN_OR_RETURN(latent_, LatentOf());
   }

@@ -219,7 +219,11 @@ class Binder {
     }
   }
   void BindRope(const RopeSpec& rope) {
-    Add(Fact::kRopeTheta, ThetaKey(config_)).implied = rope.theta();
+    const std::string in_use = ThetaKey(config_);
+    Add(Fact::kRopeTheta, in_use).implied = rope.theta();
+    for (const std::string& key : ThetaKeys()) {
+      if (key != in_use && config_.Find(key) != nullptr) Add(Fact::kRopeTheta, key).only_if_present = true;
+    }
     if (rope.has_interleaved()) {
       Add(Fact::kRopeInterleaved, rope.interleaved().key()).implied = rope.interleaved().missing() ? 1 : 0;
     }

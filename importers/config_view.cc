@@ -56,6 +56,37 @@ std::string ConfigView::FirstKey(const google::protobuf::RepeatedPtrField<std::s
   return "";
 }
 
+absl::Status ConfigView::CheckCausal() const {
+  TWIN_ASSIGN_OR_RETURN(const bool causal, GetFlag("is_causal", true));
+  if (causal) return absl::OkStatus();
+  return Error(1407, place_, "\"is_causal\": false is not supported for this family");
+}
+
+absl::Status ConfigView::CheckLayerTypes(absl::string_view all) const {
+  const JsonValue* types = Find("layer_types");
+  if (types == nullptr) return absl::OkStatus();
+  if (types->kind() != JsonValue::Kind::kArray) return WrongKind("layer_types", "a list");
+  for (const JsonValue& type : types->items()) {
+    if (type.kind() == JsonValue::Kind::kString && type.as_string() == all) continue;
+    return Error(1407, place_,
+                 absl::StrCat("\"layer_types\" other than ", all, " is not supported for this family"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConfigView::CheckAgree(const google::protobuf::RepeatedPtrField<std::string>& keys) const {
+  const std::string first = FirstKey(keys);
+  for (const std::string& key : keys) {
+    const JsonValue* value = Find(key);
+    if (value == nullptr || value->Text(0) == Find(first)->Text(0)) continue;
+    if (IsOrdinary(*value) && IsOrdinary(*Find(first)) && value->as_number() == Find(first)->as_number())
+      continue;
+    return Error(1406, place_, absl::StrCat("\"", first, "\" and \"", key, "\" say different things"),
+                 "runtimes read one or the other: keep one");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ConfigView::WrongKind(absl::string_view key, absl::string_view wanted) const {
   const JsonValue* value = config_.FindPath(key);
   std::string found = value == nullptr ? "nothing" : value->Text(0);

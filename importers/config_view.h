@@ -35,6 +35,12 @@ class ConfigView {
   // The value, or nullptr where it is absent or null.
   const JsonValue* Find(absl::string_view key) const;
   // The first of `keys` that is present and not null, or "".
+  // TF1407 where a key turns the mask off, which runtimes of causal families obey.
+  absl::Status CheckCausal() const;
+  // TF1407 where the config gives a layer another type than `all`, for a family whose layers are alike.
+  absl::Status CheckLayerTypes(absl::string_view all) const;
+  // TF1406 where two of `keys` are there and say different things.
+  absl::Status CheckAgree(const google::protobuf::RepeatedPtrField<std::string>& keys) const;
   std::string FirstKey(const google::protobuf::RepeatedPtrField<std::string>& keys) const;
 
   absl::StatusOr<double> Get(const Number& number) const;

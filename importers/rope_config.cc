@@ -190,6 +190,10 @@ absl::StatusOr<int64_t> RotaryDim(const RopeSpec& spec, const ConfigView& config
 
 }  // namespace
 
+std::vector<std::string> ThetaKeys() {
+  return {absl::StrCat(kNew, ".rope_theta"), "rope_theta", absl::StrCat(kOld, ".rope_theta")};
+}
+
 std::string ThetaKey(const ConfigView& config) {
   const std::string newer = absl::StrCat(kNew, ".rope_theta");
   if (config.Find("rope_theta") != nullptr) return "rope_theta";
@@ -225,10 +229,12 @@ absl::StatusOr<Rope> RopeFromConfig(const RopeSpec& spec, const ConfigView& conf
   if (spec.has_interleaved()) {
     rope.set_style(config.Holds(spec.interleaved(), architecture) ? Rope::INTERLEAVED : Rope::HALVES);
   }
-  Number theta;
-  theta.add_key(absl::StrCat(kNew, ".rope_theta"));
-  theta.add_key("rope_theta");
+  Number theta, scaling;
+  for (std::string& key : ThetaKeys()) theta.add_key(std::move(key));
   theta.set_absent(spec.theta());
+  TWIN_RETURN_IF_ERROR(config.CheckAgree(theta.key()));
+  for (absl::string_view key : {kNew, kOld}) scaling.add_key(std::string(key));
+  TWIN_RETURN_IF_ERROR(config.CheckAgree(scaling.key()));
   TWIN_ASSIGN_OR_RETURN(const double base, config.Get(theta));
   if (base <= 1) return config.WrongKind(config.FirstKey(theta.key()), "a number above 1");
   rope.set_theta(base);

@@ -18,6 +18,9 @@ namespace twinforge {
 absl::StatusOr<Rope> RopeFromConfig(const RopeSpec& spec, const ConfigView& config, int64_t turning_dim,
                                     absl::string_view architecture);
 
+// Every key that may say the rotary base: one that is there must be written with the others.
+std::vector<std::string> ThetaKeys();
+
 // The dotted key that holds theta in this config: where it would be written.
 std::string ThetaKey(const ConfigView& config);
 

@@ -214,6 +214,8 @@ absl::Status VerifyMember(const Graph& graph, const Bundle& bundle, const Param&
   return absl::OkStatus();
 }
 
+}  // namespace
+
 absl::Status VerifyBundle(const Graph& graph, const Bundle& bundle) {
   if (!IsName(bundle.role)) return Fault(bundle.role, "a role has letters, digits, '_', '.' and '-' only");
   if (graph.FindParam(bundle.role) != nullptr) return Fault(bundle.role, "a parameter has the bundle's role");
@@ -230,6 +232,8 @@ absl::Status VerifyBundle(const Graph& graph, const Bundle& bundle) {
   }
   return absl::OkStatus();
 }
+
+namespace {
 
 // ---- stacks
 

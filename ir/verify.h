@@ -21,6 +21,9 @@ absl::Status Verify(const Graph& graph);
 // by Builder and Rewriter. An error names the axis that does not fit.
 absl::StatusOr<Type> InferType(const Graph& graph, const Node& node);
 
+// The part of it that is about one bundle: members of one dtype, lying alike, that its shards divide.
+absl::Status VerifyBundle(const Graph& graph, const Bundle& bundle);
+
 }  // namespace twinforge
 
 #endif  // TWINFORGE_IR_VERIFY_H_

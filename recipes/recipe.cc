@@ -178,6 +178,9 @@ absl::Status AppendSteps(const Recipe& proto, absl::string_view place,
     const std::string transform = TransformName(step);
     if (!step.use().empty()) {
       if (!transform.empty()) return Error(1104, where, "a step has either a transform or `use`, not both");
+      if (step.has_where())
+        return Error(1104, where, "`where` says where one transform works, and `use` brings many",
+                     "write the recipe's steps out, each with its `where`");
       TWIN_RETURN_IF_ERROR(Splice(step.use(), where, depth, steps));
       continue;
     }

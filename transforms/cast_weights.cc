@@ -96,7 +96,7 @@ class CastWeightsTransform : public Transform {
 
   absl::Status Rewrite(const Site& site, const Observed& observed, Rewriter& rewriter) const override {
     const auto absmax = observed.find("absmax");
-    if (absmax != observed.end() && !absmax->second.empty() && absmax->second[0] >= OverflowsFrom(to_)) {
+    if (absmax != observed.end() && !absmax->second.empty() && !(absmax->second[0] < OverflowsFrom(to_))) {
       return absl::FailedPreconditionError(
           absl::StrCat("its largest magnitude, ", absmax->second[0], ", overflows ", Name(to_)));
     }

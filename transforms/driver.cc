@@ -137,6 +137,12 @@ std::map<std::string, std::string> Torn(const Graph& graph) {
                                 axis.shards, " shards");
     }
   }
+  for (const Bundle& bundle : graph.bundles()) {
+    const std::optional<Diagnostic> fault = DiagnosticOf(VerifyBundle(graph, bundle));
+    for (const std::string& role : bundle.members) {
+      if (fault) torn[role] = absl::StrCat("it lies fused in ", bundle.role, ", and ", fault->message);
+    }
+  }
   for (const LayerStack& stack : graph.stacks()) {
     std::vector<std::vector<std::string>> layers;
     for (const std::string& member : stack.members) layers.push_back(RolesOf(graph, member));
