@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@
 #include "proof/algebra.h"
 #include "proof/inputs.h"
 #include "proof/values.h"
+#include "transforms/transform.h"
+#include "transforms/transforms.pb.h"
 #include "weights/rounding.h"
 
 namespace twinforge {
@@ -146,6 +149,17 @@ int64_t FurtherRoundings(const Graph& twin) {
   return most - 1;
 }
 
+// The model with its blocks folded back. Primitives say the types that they compute in, so that a graph of
+// them can't be computed in a narrower one; what they were lowered from can, and the algebra shows both to be
+// one.
+absl::StatusOr<Graph> Raised(Graph graph) {
+  TransformStep step;
+  step.mutable_raise_composites();
+  TWIN_ASSIGN_OR_RETURN(const std::unique_ptr<Transform> raise, MakeTransform(step, {}));
+  TWIN_RETURN_IF_ERROR(Apply(*raise, "raise", graph, nullptr, nullptr).status());
+  return graph;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<RoundedTensor>> MeasureRounding(const std::vector<ManifestTensor>& tensors,
@@ -178,7 +192,9 @@ ThreeWay CompareThreeWays(const Graph& source, const Graph& twin, uint64_t seed)
   if (!trials.ok()) return fail(trials.status());
   const absl::StatusOr<Tensor> exact = OutputAt(source, trials->front(), seed, DType::kF64);
   const absl::StatusOr<Tensor> own = OutputAt(source, trials->front(), seed, dtype);
-  const absl::StatusOr<Tensor> twins = OutputAt(twin, trials->front(), seed, dtype);
+  const absl::StatusOr<Graph> raised = Raised(twin);
+  if (!raised.ok()) return fail(raised.status());
+  const absl::StatusOr<Tensor> twins = OutputAt(*raised, trials->front(), seed, dtype);
   for (const auto* value : {&exact, &own, &twins}) {
     if (!value->ok()) return fail(value->status());
   }

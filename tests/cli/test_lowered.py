@@ -82,3 +82,11 @@ def test_a_cast_is_refused_among_primitives(tool, tiny, tmp_path):
     recipe = "require: BOUNDED " + LOWER + 'step { cast_weights { to: "f32" } }'
     done = tool("plan", tiny, "--recipe", text_of(recipe, tmp_path), "--to", "twin")
     assert done.code == 0 and "primitives read it as it is" in done.out, done
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "lm_head", "gated_mlp"])
+def test_a_model_lowered_in_part_and_cast_is_proven(tool, tiny, tmp_path, op):
+    recipe = f'require: BOUNDED step {{ lower_composites {{ op: "{op}" }} }} step {{ cast_weights {{ to: "f16" }} }}'
+    assert tool.forge(tiny, recipe, tmp_path / "twin", "--to", "twin").code == 0
+    done = tool("prove", tiny, tmp_path / "twin")
+    assert done.code == 0 and "claims PROVEN" in done.out, done
