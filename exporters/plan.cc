@@ -150,24 +150,11 @@ absl::Status AddSmallFiles(const Model& model, const JsonValue& config, ExportPl
 
 // ---- ledger
 
-// In one order however the tensors are spread over files: a reason names the first. A file holds a run of
-// names for each width, so that mostly there is nothing to do.
-void SortByName(std::vector<NamedProgram>& programs) {
-  const auto before = [](const NamedProgram& a, const NamedProgram& b) { return a.name < b.name; };
-  auto end = std::is_sorted_until(programs.begin(), programs.end(), before);
-  while (end != programs.end()) {
-    const auto next = std::is_sorted_until(end, programs.end(), before);
-    std::inplace_merge(programs.begin(), end, next, before);
-    end = next;
-  }
-}
-
 absl::Status CheckLedger(const Model& model, ExportPlan& plan) {
   std::vector<NamedProgram> programs;
   for (const OutputFile& file : plan.files) {
     for (const OutputTensor& tensor : file.tensors) programs.push_back({tensor.name, tensor.program});
   }
-  SortByName(programs);
   std::vector<WeightPtr> sources;
   for (const SourceTensor& source : model.sources) sources.push_back(source.source);
   plan.ledger = Ledger(programs, sources);

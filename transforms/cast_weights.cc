@@ -37,10 +37,6 @@ double OverflowsFrom(DType dtype) {
 // bf16 and f32 have one range of exponents, so that no weight of the one is out of the other's reach.
 int Range(DType dtype) { return dtype == DType::kF16 ? 0 : dtype == DType::kF64 ? 2 : 1; }
 
-bool IsStorageFloat(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
-}
-
 // The first primitive whose attributes say a floating type, or that takes no operand of another; "" for none.
 std::string FirstWrittenType(const Graph& graph) {
   for (const Node& node : graph.nodes()) {

@@ -69,10 +69,12 @@ double BoundOfChanges(const Rewriter& rewriter, size_t first) {
     const WeightPtr program = changes[i].announced != nullptr ? changes[i].announced
                               : param != nullptr              ? param->program
                                                               : nullptr;
-    if (program == nullptr || OnlyMoves(program)) continue;
+    if (program == nullptr) continue;
+    const Roundings after = StatedRoundings(program);
+    if (after.narrower_than_f64() == 0) continue;
     Roundings before;
     if (changes[i].before != nullptr) before = StatedRoundings(changes[i].before);
-    bound = std::max(bound, StatedRoundings(program).Beyond(before).Bound());
+    bound = std::max(bound, after.Beyond(before).Bound());
   }
   return bound;
 }

@@ -104,6 +104,10 @@ std::string Sharing::Partner(const Param& param) const {
   return "";
 }
 
+bool IsStorageFloat(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
+
 void MapAxis(Rewriter& rewriter, absl::string_view role, absl::string_view axis, const IndexMap& map,
              double fill) {
   const Param* param = rewriter.graph().FindParam(role);

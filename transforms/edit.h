@@ -72,6 +72,9 @@ class Sharing {
   absl::flat_hash_map<const Weight*, std::vector<std::string>> roles_;
 };
 
+// Whether `dtype` holds weights as they are, without scales: f16, bf16, f32, f64.
+bool IsStorageFloat(DType dtype);
+
 // ---- editing
 
 // Re-indexes an axis; fill places hold `fill`. REQUIRES: the role has the axis.

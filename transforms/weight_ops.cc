@@ -90,10 +90,7 @@ std::optional<PlannedParam> PlanReshape(const Node& node, PlannedParam plan, std
 
 std::optional<PlannedParam> PlanConvert(const Node& node, PlannedParam plan, std::string& reason) {
   const DType from = plan.type.dtype, to = node.type.dtype;
-  const auto stores = [](DType dtype) {
-    return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
-  };
-  if (!stores(from) || !stores(to)) {
+  if (!IsStorageFloat(from) || !IsStorageFloat(to)) {
     return Refuse(reason, absl::StrCat("from ", Name(from), " to ", Name(to), " a program rounds otherwise"));
   }
   plan.type.dtype = to;

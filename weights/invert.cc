@@ -37,7 +37,8 @@ struct Entry {
   WeightPtr source;
   std::vector<Path> pieces;
   std::vector<std::string> consumers;
-  std::string consumed;  // the first verb that used it up, in words
+  std::string
+      consumed;  // a verb that used it up, in words: of the first tensor by name, in whatever order they come
 };
 
 // What stands where a constant would be read: constants read nothing.
@@ -134,7 +135,8 @@ class Walker {
           found.entry->pieces.push_back(std::move(found.piece));
           break;
         case Finding::kConsumed:
-          if (found.entry->consumed.empty()) found.entry->consumed = std::move(found.text);
+          if (found.entry->consumed.empty() || found.text < found.entry->consumed)
+            found.entry->consumed = std::move(found.text);
           break;
       }
     }

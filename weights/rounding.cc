@@ -60,6 +60,12 @@ bool IsPowerOfTwoFill(const WeightPtr& w) {
   return w->kind() == WeightKind::kFill && std::abs(std::frexp(w->fill(), &exponent)) == 0.5;
 }
 
+// Whether `w` multiplies or divides by a power of two, which moves the exponent and rounds nothing in range.
+bool MovesExponent(const Weight& w) {
+  return w.kind() == WeightKind::kMap && (w.map_fn() == MapFn::kMul || w.map_fn() == MapFn::kDiv) &&
+         IsPowerOfTwoFill(w.child(1));
+}
+
 // What jumps where its operand moves: the choice of a group, codes and whole numbers.
 bool IsSelection(const Weight& w) {
   if (w.kind() == WeightKind::kGroup) return true;
@@ -118,9 +124,8 @@ class Counter {
         if (IsLossyCast(w)) Round(w.dtype(), true, counted);
         break;
       case WeightKind::kMap: {
-        const bool scales = w.map_fn() == MapFn::kMul || w.map_fn() == MapFn::kDiv;
         counted.unbounded |= w.map_fn() == MapFn::kDiv && Of(w.child(1)).all.narrower_than_f64() > 0;
-        if (IsFloat(w.dtype())) Round(w.dtype(), !(scales && IsPowerOfTwoFill(w.child(1))), counted);
+        if (IsFloat(w.dtype())) Round(w.dtype(), !MovesExponent(w), counted);
         break;
       }
       case WeightKind::kContract:
@@ -311,9 +316,7 @@ class Bounder {
     const Roundings& all = counter_.Of(w).all;
     if (all.narrower_than_f64() == 0) return nothing;
     const double unit = HalfUnit(w->dtype());
-    const bool scales =
-        w->kind() == WeightKind::kMap && w->map_fn() == MapFn::kMul && IsPowerOfTwoFill(w->child(1));
-    if (!scales) bound_.relative = std::max(bound_.relative, unit);
+    if (!MovesExponent(*w)) bound_.relative = std::max(bound_.relative, unit);
     bound_.absolute = std::max(bound_.absolute, unit * SmallestNormal(w->dtype()));
     Roundings last;
     last.Add(w->dtype());

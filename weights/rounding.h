@@ -61,7 +61,6 @@ struct ErrorBound {
   WeightPtr inner;          // f64, of w's shape: what the roundings before it left; nullptr for nothing
   bool known = true;        // false where the program divides by a rounded number or rounds to an 8-bit float
   double of_magnitude = 0;  // all of them, of the magnitudes that the element is computed from
-  bool rounds() const { return of_magnitude > 0; }
 };
 ErrorBound ErrorBoundOf(const WeightPtr& w);
 
