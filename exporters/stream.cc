@@ -17,6 +17,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "exporters/groups.h"
+#include "exporters/overflow.h"
 #include "exporters/tensor_hash.h"
 #include "weights/codec.h"
 
@@ -60,6 +61,8 @@ struct Worker {
   Buffer elements;  // one tile of a packed type, unpacked
   std::unique_ptr<Scratch> scratch = std::make_unique<Scratch>();
   const OutputTensor* last = nullptr;
+  const OutputTensor* checked = nullptr;
+  bool may_overflow = false;  // `checked`, found once for all its tiles
   int64_t peak_scratch = 0;
 };
 
@@ -249,6 +252,12 @@ absl::Status Stream::FillTile(const Group& group, int32_t index, int64_t tile, W
     return Error(1605, tensor.name, "the system has no memory left", "lower --memory or --threads");
   absl::Status read = Read(program, box, request_.reader, into, *worker.scratch, request_.stats);
   if (!read.ok()) return WithPlace(read, absl::StrCat(tensor.name, ": "));
+  if (worker.checked != &tensor) {
+    worker.checked = &tensor;
+    worker.may_overflow = MayOverflow(program);
+  }
+  if (worker.may_overflow)
+    TWIN_RETURN_IF_ERROR(CheckRange(tensor, box, into, request_.reader, request_.stats));
   if (packed) Pack(program->dtype(), into, count, out);
   return absl::OkStatus();
 }

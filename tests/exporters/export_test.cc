@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/diagnostic.h"
 #include "exporters/exporter.h"
@@ -51,6 +52,41 @@ TEST(Export, BytesDependOnNothingButThePlan) {
       }
     }
   }
+}
+
+// Sets bf16 elements of layer 0's up_proj, row-major [d_ff, d_model], in a checkpoint at `folder`.
+void PokeUp(const std::string& folder, const std::map<int64_t, uint16_t>& elements) {
+  const std::string path = folder + "/model.safetensors";
+  std::string bytes = ReadFile(path);
+  uint64_t header = 0;
+  memcpy(&header, bytes.data(), 8);
+  const auto entry = nlohmann::json::parse(bytes.substr(8, header))["model.layers.0.mlp.up_proj.weight"];
+  ASSERT_EQ(entry["dtype"], "BF16");
+  const size_t begin = 8 + header + entry["data_offsets"][0].get<size_t>();
+  for (const auto& [at, code] : elements) memcpy(&bytes[begin + 2 * at], &code, 2);
+  WriteFile(path, bytes);
+}
+
+TEST(Export, AWeightThatWouldOverflowIsRefusedWithItsElement) {
+  TempFolder temp;
+  std::filesystem::create_directory(temp / "source");
+  CopyTinyLlama(temp / "source");
+  const int64_t width = Open(temp / "source").graph.FindParam("layers.0.mlp.up")->type.shape()[0];
+  PokeUp(temp / "source", {{3 * width + 5, 0x7f7f}, {7, 0x7f80}, {8, 0xff80}, {9, 0x7fc1}});
+  for (int threads : {1, 3}) {
+    ExportOptions options = SmallTiles(Target::kHf);
+    options.threads = threads;
+    absl::Status status = Forge(Twin(Rewriting::kRescale, temp / "source"), options, temp / "out").status();
+    EXPECT_EQ(CodeOf(status), 1613) << status;
+    EXPECT_NE(status.message().find("model.layers.0.mlp.up_proj.weight"), std::string::npos) << status;
+    EXPECT_NE(status.message().find("element [3, 5] would be 6.77"), std::string::npos) << status;
+    EXPECT_FALSE(std::filesystem::exists(temp / "out"));
+  }
+  // Moving it is no computing; and what the source has as infinite or as no number stays so.
+  EXPECT_TRUE(Forge(Twin(Rewriting::kPad, temp / "source"), {}, temp / "padded").ok());
+  PokeUp(temp / "source", {{3 * width + 5, 0x3f80}});
+  absl::Status passed = Forge(Twin(Rewriting::kRescale, temp / "source"), {}, temp / "doubled").status();
+  EXPECT_TRUE(passed.ok()) << passed;
 }
 
 TEST(Export, ReportsProgressUpToTheTotal) {
