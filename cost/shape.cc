@@ -22,6 +22,24 @@ int64_t TileRows(int64_t bits, int64_t rows) {
   return tile;
 }
 
+// A scalar or a one-dimensional array.
+Exact VectorBytes(int64_t bits, absl::Span<const int64_t> shape) {
+  TWIN_CHECK(bits > 0, "an element has bits");
+  const Exact total = shape.empty() ? Exact(bits) : Exact(shape[0]) * bits;
+  return total.ok() ? RoundUp(CeilDiv(total.value(), 8), kVectorBytes) : total;
+}
+
+// With the dim `minor` along the lanes and `second` along the sublanes.
+Exact TiledBytes(int64_t bits, absl::Span<const int64_t> shape, size_t minor, size_t second) {
+  TWIN_CHECK(bits > 0, "an element has bits");
+  const int64_t rows = shape[second];
+  Exact elements = RoundUp(shape[minor], kLanes) * RoundUp(rows, TileRows(bits, rows));
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i != minor && i != second) elements = elements * shape[i];
+  }
+  return elements * bits / 8;
+}
+
 // Operands that both lie in registers of `a` and `b` bits: the wider one sets the tensor core's k.
 int64_t WiderBits(const Product& product) {
   return std::max(BitWidth(product.left), BitWidth(product.right));
@@ -97,27 +115,23 @@ Exact ExposedPreloadCycles(int64_t m, int64_t k, int64_t n, int64_t rows, int64_
 }
 
 Exact PaddedBytes(int64_t bits, absl::Span<const int64_t> shape) {
-  TWIN_CHECK(bits > 0, "an element has bits");
-  if (shape.empty()) return RoundUp(CeilDiv(bits, 8), kVectorBytes);
-  if (shape.size() == 1) {
-    const Exact total = Exact(shape[0]) * bits;
-    return total.ok() ? RoundUp(CeilDiv(total.value(), 8), kVectorBytes) : total;
-  }
+  if (shape.size() < 2) return VectorBytes(bits, shape);
   Exact best;
   bool found = false;
   for (size_t minor = 0; minor < shape.size(); ++minor) {
     for (size_t second = 0; second < shape.size(); ++second) {
       if (second == minor) continue;
-      const int64_t rows = shape[second];
-      Exact elements = RoundUp(shape[minor], kLanes) * RoundUp(rows, TileRows(bits, rows));
-      for (size_t i = 0; i < shape.size(); ++i) {
-        if (i != minor && i != second) elements = elements * shape[i];
-      }
-      best = found ? Min(best, elements) : elements;
+      const Exact bytes = TiledBytes(bits, shape, minor, second);
+      best = found ? Min(best, bytes) : bytes;
       found = true;
     }
   }
-  return best * bits / 8;
+  return best;
+}
+
+Exact RowMajorBytes(int64_t bits, absl::Span<const int64_t> shape) {
+  if (shape.size() < 2) return VectorBytes(bits, shape);
+  return TiledBytes(bits, shape, shape.size() - 1, shape.size() - 2);
 }
 
 Exact PaddedBytes(DType dtype, absl::Span<const int64_t> shape) {

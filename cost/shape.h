@@ -3,6 +3,7 @@
 //   SystolicRows({m, k, n}, rule)     rows that pass a matrix unit, of one stationary operand or the other
 //   TileMacs(product, rule)           multiply-adds that the unit spends, idle places included
 //   PaddedBytes(f32, {1024, 80})      327,680: the compiler lays the 1024 along the lanes, nothing is padded
+//   RowMajorBytes(32, {1024, 80})     524,288: the 80 takes 128 lanes
 //
 // Closed forms, all exact. They are bounds under a named constraint: one product at a time fills a unit (two
 // small products do not share a fold).
@@ -59,6 +60,9 @@ Exact ExposedPreloadCycles(int64_t m, int64_t k, int64_t n, int64_t rows, int64_
 Exact PaddedBytes(DType dtype, absl::Span<const int64_t> shape);
 // The same for `bits`-wide elements: 4 (int4), 8, 16 or 32, and multiples.
 Exact PaddedBytes(int64_t bits, absl::Span<const int64_t> shape);
+// With the last dim along the lanes and the one before along the sublanes: what a program gets that fixes the
+// row-major layout. Never below PaddedBytes().
+Exact RowMajorBytes(int64_t bits, absl::Span<const int64_t> shape);
 
 // Bytes without any padding, rounded up to whole bytes.
 Exact CompactBytes(DType dtype, absl::Span<const int64_t> shape);
