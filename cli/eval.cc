@@ -131,6 +131,7 @@ absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
   outputs.insert(hidden.begin(), hidden.end());
   TWIN_RETURN_IF_ERROR(WriteTensorFile(outputs, flags.out));
   Outcome outcome;
+  outcome.done = absl::StrCat("the tensors are written to ", flags.out);
   outcome.json["out"] = flags.out;
   outcome.json["outputs"] = Json::object();
   for (const auto& [name, tensor] : outputs) {

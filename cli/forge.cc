@@ -52,6 +52,7 @@ absl::StatusOr<Outcome> Forge(const ForgeFlags& flags) {
   const Provenance provenance = ProvenanceOf(twin, flags.recipe, std::move(source_graph));
   TWIN_ASSIGN_OR_RETURN(ExportResult result, Export(twin.model, planned.plan, provenance, planned.options,
                                                     flags.out, MakeProgress(flags.progress, "forge")));
+  outcome.done = absl::StrCat("the twin is written to ", result.folder);
   absl::StrAppend(&outcome.human, "wrote ", HumanBytes(result.bytes_written), " to ", result.folder, "\n");
   if (result.bytes_reused > 0) {
     absl::StrAppend(&outcome.human, "resumed: ", HumanBytes(result.bytes_reused),

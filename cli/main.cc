@@ -1,8 +1,12 @@
 // The table of contents: which verbs there are, how their results are printed.
+#include <fcntl.h>
+
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
+#include <cstring>
+#include <sstream>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -20,12 +24,37 @@ constexpr char kAbout[] =
     "Adapts models to TPUs from source to source.\n"
     "Results go to stdout, everything else to stderr. No network, no telemetry.";
 
-void PrintJson(const Invocation& invocation, Json body) {
+// A standard stream that was closed would give its number to the next file that is opened, and what is said
+// would be written into that. Here nothing can be written to it.
+void HoldStandardStreams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+}
+
+// Results, which are complete before any of them is said. `done`: what the verb has left on disk, or "".
+// `exit`, or the status of a stdout that took not all of it; then stderr says so.
+int Say(absl::string_view text, absl::string_view done, int exit) {
+  errno = 0;
+  const bool said =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (said) return exit;
+  const std::string why = errno == 0 ? "" : absl::StrCat(": ", std::strerror(errno));
+  const absl::Status status = Error(
+      1005, "stdout", absl::StrCat("what there is to say cannot be written there", why),
+      done.empty() ? "give it room, or another place" : absl::StrCat(done, "; only this report is lost"));
+  std::fputs(Render(status).c_str(), stderr);
+  return exit == 0 || exit == static_cast<int>(ExitCode::kFindings) ? static_cast<int>(ExitCodeOf(status))
+                                                                    : exit;
+}
+
+std::string JsonText(const Invocation& invocation, Json body) {
   Json json = Json::object();
   json["schema"] = "twinforge." + invocation.verb + ".v1";
   json["tool_version"] = kVersion;
   for (auto& [key, value] : body.items()) json[key] = std::move(value);
-  std::cout << json.dump(2) << "\n";
+  return json.dump(2) + "\n";
 }
 
 // A failure is a diagnostic on stderr, and in JSON an object on stdout as well, so that a
@@ -41,7 +70,7 @@ int Report(const Invocation& invocation, const absl::Status& status) {
     error["message"] = d ? d->message : std::string(status.message());
     error["hint"] = d ? d->hint : "";
     error["exit"] = exit;
-    PrintJson(invocation, Json{{"error", error}});
+    return Say(JsonText(invocation, Json{{"error", error}}), "", exit);
   }
   return exit;
 }
@@ -82,14 +111,14 @@ absl::Status Complaint(const CLI::App& app, const CLI::ParseError& error,
 }
 
 int Main(int argc, char** argv) {
+  HoldStandardStreams();
   std::signal(SIGPIPE, SIG_IGN);
 #ifdef TWINFORGE_MIMALLOC
   mi_option_enable(mi_option_large_os_pages);  // a tenth of a large plan is page faults
 #endif
   std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() == 1 && words[0] == "--version") {
-    std::printf("twinforge %s\n", kVersion);
-    return 0;
+    return Say(absl::StrCat("twinforge ", kVersion, "\n"), "", 0);
   }
   CLI::App app(kAbout, "twinforge");
   app.set_version_flag("--version", absl::StrCat("twinforge ", kVersion));
@@ -109,23 +138,20 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::ostringstream help;
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error, help);
+      return Say(help.str(), "", 0);
+    }
     if (!words.empty()) invocation.verb = words[0];
     return Report(invocation, Complaint(app, error, words));
   }
-  if (!invocation.run) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
-  }
+  if (!invocation.run) return Say(app.help(), "", 0);
   absl::StatusOr<Outcome> outcome = invocation.run();
   if (!outcome.ok()) return Report(invocation, outcome.status());
-  if (invocation.format == "json") {
-    PrintJson(invocation, std::move(outcome->json));
-  } else {
-    std::fputs(Visible(outcome->human).c_str(), stdout);
-  }
-  if (std::fflush(stdout) != 0) return static_cast<int>(ExitCode::kTransient);
-  return static_cast<int>(outcome->exit);
+  const std::string text =
+      invocation.format == "json" ? JsonText(invocation, std::move(outcome->json)) : Visible(outcome->human);
+  return Say(text, outcome->done, static_cast<int>(outcome->exit));
 }
 
 }  // namespace
@@ -133,7 +159,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int status = twinforge::Main(argc, argv);
-  std::cout.flush();
   std::fflush(nullptr);
   std::_Exit(
       status);  // nothing that static destructors would do is wanted, and pools of programs take long to free

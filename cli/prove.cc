@@ -149,9 +149,13 @@ absl::Status CheckCaseIsNew(const std::string& path) {
   return Error(1608, path, "exists", "name a file that does not");
 }
 
+bool HasCase(const std::string& path, const TwinProof& proof) {
+  return !path.empty() && !proof.algebra.smallest_case.empty();
+}
+
 absl::Status WriteCase(const std::string& path, const TwinProof& proof) {
+  if (!HasCase(path, proof)) return absl::OkStatus();
   const std::string& text = proof.algebra.smallest_case;
-  if (path.empty() || text.empty()) return absl::OkStatus();
   std::ofstream out(path);
   out << text;
   out.close();
@@ -167,7 +171,11 @@ absl::StatusOr<Outcome> RunProve(const ProveFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(TwinProof proof, ProveTwin({std::move(source), twin.manifest, twin.stored,
                                                     flags.adapters, options, progress}));
   TWIN_RETURN_IF_ERROR(WriteCase(flags.smallest_case, proof));
-  return Say(proof, twin.manifest);
+  Outcome outcome = Say(proof, twin.manifest);
+  outcome.done = absl::StrCat("the twin is ", VerdictName(proof.verdict));
+  if (HasCase(flags.smallest_case, proof))
+    absl::StrAppend(&outcome.done, ", and the smallest case is written to ", flags.smallest_case);
+  return outcome;
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ absl::StatusOr<Outcome> RunUnforge(const UnforgeFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(ExportPlan plan, PlanUnforge(twin.manifest, twin.stored, options));
   TWIN_ASSIGN_OR_RETURN(ExportResult result, Unforge(twin.stored, plan, options, flags.out,
                                                      MakeProgress(flags.progress, "unforge")));
+  outcome.done = absl::StrCat("the source's files are written to ", result.folder);
   outcome.human = absl::StrCat("wrote ", HumanBytes(result.bytes_written), " to ", result.folder,
                                " in the source's own layout\n");
   for (const std::string& warning : plan.warnings)

@@ -22,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 struct Outcome {
   ExitCode exit = ExitCode::kDone;
+  std::string done;  // what it has left on disk, in a sentence: "the twin is written to ./twin"; or ""
   std::string human;
   Json json = Json::object();  // `schema` and `tool_version` are added by the printer
 };
