@@ -1,8 +1,9 @@
 // generation_config.json of a twin.
 //
 // A vocabulary that was padded has places that are no words; generate() must never say one, so the file
-// lists them in suppress_tokens. A twin without padded places needs no file of its own: the source's is
-// copied as it is, whatever it holds.
+// lists them in suppress_tokens. A source without that file is governed by old keys of its config.json, which
+// a runtime reads only as long as there is none: they are carried into it. A twin without padded places needs
+// no file of its own: the source's is copied as it is, whatever it holds.
 #ifndef TWINFORGE_EXPORTERS_GENERATION_CONFIG_H_
 #define TWINFORGE_EXPORTERS_GENERATION_CONFIG_H_
 
