@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +41,7 @@ class Discard : public FileSystem {
   int Rename(const std::string&, const std::string&) override { return 0; }
   int Remove(const std::string&) override { return 0; }
   int RemoveFolder(const std::string&) override { return 0; }
+  bool KeepsChangeTimes(const std::string&) override { return false; }  // nothing is kept to resume from
   int64_t FreeBytes(const std::string&) override { return std::numeric_limits<int64_t>::max(); }
 };
 
@@ -107,6 +110,16 @@ int FileSystem::Remove(const std::string& path) { return static_cast<int>(OrErrn
 
 int FileSystem::RemoveFolder(const std::string& path) {
   return static_cast<int>(OrErrno(rmdir(path.c_str())));
+}
+
+bool FileSystem::KeepsChangeTimes(const std::string& path) {
+  // statfs(2): ext2 to ext4, xfs, btrfs, f2fs, bcachefs, zfs, tmpfs, and overlayfs, which has those below it.
+  static constexpr uint32_t kKernelsOwn[] = {0xEF53,     0x58465342, 0x9123683E, 0xF2F52010,
+                                             0xCA451A4E, 0x2FC12FC1, 0x01021994, 0x794C7630};
+  struct statfs info;
+  if (statfs(path.c_str(), &info) != 0) return false;
+  const auto type = static_cast<uint32_t>(info.f_type);
+  return std::find(std::begin(kKernelsOwn), std::end(kKernelsOwn), type) != std::end(kKernelsOwn);
 }
 
 int64_t FileSystem::FreeBytes(const std::string& path) {

@@ -44,6 +44,10 @@ class FileSystem {
   virtual int Rename(const std::string& from, const std::string& to);  // -EEXIST if `to` exists
   virtual int Remove(const std::string& path);                         // a file
   virtual int RemoveFolder(const std::string& path);                   // an empty one
+  // Whether a change of the file at `path` always shows in its change time (ctime). Nobody can set that,
+  // unlike the modification time; but only the kernel's own file systems keep it: one over a network or in
+  // user space may say anything.
+  virtual bool KeepsChangeTimes(const std::string& path);
   virtual int64_t FreeBytes(const std::string& path);  // that this user may still write beside `path`
 };
 

@@ -71,7 +71,7 @@ absl::string_view Unchecked(absl::string_view line) {
 }
 
 std::string PlanLine(const OutputDir::Request& request) {
-  return absl::StrCat("plan ", request.digest, " ", request.stamp);
+  return absl::StrCat("plan ", request.digest, " ", request.stamp, " ", request.changes);
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ absl::Status OutputDir::CheckFresh() {
   if (Exists(journal)) {
     absl::StatusOr<std::string> text = ReadTextFile(journal);
     std::string first = text.ok() ? text->substr(0, text->find('\n')) : "";
-    if (absl::StartsWith(Unchecked(first), absl::StrCat("plan ", request_.digest, " "))) {
+    if (!request_.changes.empty() && Unchecked(first) == PlanLine(request_)) {
       int64_t result = files_.Remove(journal);
       if (result < 0) return FileError(result, journal, "removing the journal");
       published_ = true;
@@ -149,6 +149,16 @@ absl::Status OutputDir::EnterFolder() {
     return Error(1609, partial_, "another run has just finished this twin", "look at the output folder");
   }
   return absl::OkStatus();
+}
+
+// The same plan from the same files. Whether these files still have the same bytes is told by their change
+// times; where those differ, or are not kept, it is not known.
+bool OutputDir::IsOfThisPlan(absl::string_view payload) {
+  const std::string line = PlanLine(request_);
+  const size_t files = line.size() - request_.changes.size();
+  if (payload.substr(0, files) != line.substr(0, files)) return false;
+  doubted_ = payload != line || request_.changes.empty();
+  return true;
 }
 
 bool OutputDir::Recall(absl::string_view payload) {
@@ -190,7 +200,7 @@ absl::Status OutputDir::ReadJournal() {
     size_t end = text.find('\n', valid);
     if (end == std::string::npos) break;
     absl::string_view payload = Unchecked(absl::string_view(text).substr(valid, end - valid));
-    if (first ? payload != PlanLine(request_) : !Recall(payload)) break;
+    if (first ? !IsOfThisPlan(payload) : !Recall(payload)) break;
     first = false;
     valid = end + 1;
   }
@@ -343,6 +353,10 @@ const uint64_t* OutputDir::FindRange(const std::string& name, int64_t offset, in
   if (file == ranges_.end()) return nullptr;
   auto range = file->second.find({offset, count});
   return range == file->second.end() ? nullptr : &range->second;
+}
+
+bool OutputDir::Tells(const std::string& name, int64_t offset, int64_t count) const {
+  return finished_.count(name) > 0 || FindRange(name, offset, count) != nullptr;
 }
 
 absl::Status OutputDir::FinishFile(int fd, const std::string& name, const FinishedFile& file) {

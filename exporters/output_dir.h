@@ -8,8 +8,9 @@
 // Files are allocated at full length, written in ranges by any thread in any order,
 // synced, and noted in the journal. The folder is locked while a run owns it. Opening it
 // again with the same digest and the same stamp of the source finds the journal; what it says of ranges
-// is only a claim, which the caller checks against the bytes. A journal line carries its own
-// checksum, so one torn by a crash is recognised and dropped with what follows.
+// is only a claim, which the caller checks against the bytes. Where the source may have changed under that
+// stamp the journal is doubted: then the caller makes every byte anew, and only writes those that differ. A
+// journal line carries its own checksum, so one torn by a crash is recognised and dropped with what follows.
 //
 // A run that fails leaves the folder where a later run can go on with it: something is written, and what
 // stopped us may pass (a full disk, an I/O error). Otherwise Abandon() removes it.
@@ -48,7 +49,8 @@ class OutputDir {
   struct Request {
     std::string out;           // the final name; must not exist
     std::string digest;        // of the plan: another plan never resumes this one's folder
-    std::string stamp;         // of the source's files as they are now (one line)
+    std::string stamp;         // of the source's files as they are now (one word)
+    std::string changes;       // the same of their change times; "" where the file system keeps none
     int64_t bytes = 0;         // that will be written in all, for the check of free space
     int64_t direct = 1 << 18;  // whole blocks of a range that are worth writing past the page cache
   };
@@ -60,6 +62,9 @@ class OutputDir {
 
   // Whether an earlier run had already published `out` and only its journal was left to remove.
   bool published() const { return published_; }
+
+  // Whether the journal found may tell of a source whose bytes were others.
+  bool doubted() const { return doubted_; }
 
   // ---- large files; every function below is thread-safe
 
@@ -79,6 +84,8 @@ class OutputDir {
   const uint64_t* FindRange(const std::string& name, int64_t offset, int64_t count) const;
   // Syncs and closes, then notes the file as finished.
   absl::Status FinishFile(int fd, const std::string& name, const FinishedFile& file);
+  // Whether the journal found tells of that range, or of the whole file, whatever became of them since.
+  bool Tells(const std::string& name, int64_t offset, int64_t count) const;
   // The file as the journal found has it, if it is still there in that length; else nullptr.
   const FinishedFile* FindFinished(const std::string& name);
 
@@ -115,12 +122,14 @@ class OutputDir {
                                       int64_t count);
   void CloseFile(int fd, const std::string& name);
   absl::StatusOr<int> OpenSmall(const std::string& name);
+  bool IsOfThisPlan(absl::string_view payload);
   bool Recall(absl::string_view payload);
 
   FileSystem& files_;
   Request request_;
   std::string partial_;
   bool published_ = false;
+  bool doubted_ = false;
   std::atomic<bool> resumable_ = false;  // the journal tells of a range or a file
   int folder_fd_ = -1;                   // holds the lock
   int journal_fd_ = -1;

@@ -1,9 +1,11 @@
 #include "exporters/publish.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <climits>
 #include <cstdlib>
+#include <ctime>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -45,7 +47,7 @@ absl::Status CheckOutside(const std::string& root, const std::string& out) {
                "name a folder beside it");
 }
 
-// One line that changes when one of the files below `root` does: their sizes, times and inodes.
+// One word that changes when one of the files below `root` is replaced: their sizes, times and inodes.
 std::string StampOf(const std::string& root, const std::vector<std::string>& names) {
   Sha256 sha;
   for (const std::string& name : names) {
@@ -53,6 +55,36 @@ std::string StampOf(const std::string& root, const std::vector<std::string>& nam
     stat(absl::StrCat(root, "/", name).c_str(), &info);
     std::string line = absl::StrCat(name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",
                                     info.st_mtim.tv_nsec, " ", info.st_ino, "\n");
+    sha.Add(line.data(), static_cast<int64_t>(line.size()));
+  }
+  return sha.Finish();
+}
+
+// What the kernel's clock may not tell apart: two changes within one tick of it.
+constexpr int64_t kTickNanoseconds = 20'000'000;
+
+// A file's change time. One of just now is waited for: a change that follows at once could have the same.
+struct timespec SettledChangeOf(const std::string& path) {
+  struct stat info = {};
+  struct timespec now = {};
+  while (stat(path.c_str(), &info) == 0 && clock_gettime(CLOCK_REALTIME, &now) == 0) {
+    const int64_t seconds = now.tv_sec - info.st_ctim.tv_sec;
+    const int64_t age = now.tv_nsec - info.st_ctim.tv_nsec + (seconds > 1 ? 2 : seconds) * 1'000'000'000;
+    if (age < 0 || age >= kTickNanoseconds) break;  // below 0: the clock was set back, and will not meet it
+    usleep((kTickNanoseconds - age) / 1000 + 1);
+  }
+  return info.st_ctim;
+}
+
+// One word that changes when bytes of one of the files do, whatever their names and other times say; "" where
+// none does so.
+std::string ChangesOf(FileSystem& files, const std::string& root, const std::vector<std::string>& names) {
+  Sha256 sha;
+  for (const std::string& name : names) {
+    const std::string path = absl::StrCat(root, "/", name);
+    if (!files.KeepsChangeTimes(path)) return "";
+    const struct timespec changed = SettledChangeOf(path);
+    const std::string line = absl::StrCat(name, " ", changed.tv_sec, ".", changed.tv_nsec, "\n");
     sha.Add(line.data(), static_cast<int64_t>(line.size()));
   }
   return sha.Finish();
@@ -114,12 +146,14 @@ absl::StatusOr<ExportResult> WriteAndPublish(const PublishRequest& request,
   TWIN_RETURN_IF_ERROR(CheckOutside(request.root, request.out));
   int64_t bytes = 0;
   for (const OutputFile& file : request.plan.files) bytes += file.bytes;
+  FileSystem& files = FilesFor(request);
   TWIN_ASSIGN_OR_RETURN(std::unique_ptr<OutputDir> dir,
-                        OutputDir::Open(FilesFor(request), {.out = request.out,
-                                                            .digest = request.plan.digest,
-                                                            .stamp = StampOf(request.root, request.read),
-                                                            .bytes = bytes,
-                                                            .direct = request.options.seams.direct_bytes}));
+                        OutputDir::Open(files, {.out = request.out,
+                                                .digest = request.plan.digest,
+                                                .stamp = StampOf(request.root, request.read),
+                                                .changes = ChangesOf(files, request.root, request.read),
+                                                .bytes = bytes,
+                                                .direct = request.options.seams.direct_bytes}));
   if (dir->published()) return ExportResult{.folder = request.out, .bytes_reused = bytes};
   absl::StatusOr<ExportResult> result = Fill(request, *dir, progress);
   if (!result.ok()) dir->Abandon(result.status());

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "exporters/exporter.h"
@@ -192,6 +193,73 @@ TEST(Resume, TrustsNoByteThatChangedMeanwhile) {
     ASSERT_TRUE(ReadTree(temp / "out") == expected);
   }
   EXPECT_GT(damaged, 30);
+}
+
+// Change times that nobody keeps: a network's, a bucket's.
+struct ForgetfulFiles : FileSystem {
+  bool KeepsChangeTimes(const std::string&) override { return false; }
+};
+
+// Bytes of the source change, its length, modification time and inode do not: the twin is that of the new
+// bytes, and no byte of the old ones is left in it.
+TEST(Resume, MixesNothingOfASourceThatChangedMeanwhile) {
+  Shared& shared =
+      *new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+  int64_t resumed = 0;
+  for (int64_t victim = 1;; ++victim) {
+    SCOPED_TRACE(victim);
+    TempFolder temp;
+    CopyTinyLlama(temp / "in");
+    const std::string file = temp / "in/model.safetensors";
+    ExportOptions options = SmallTiles(Target::kTwin);
+    if (!KilledForge(Twin(Rewriting::kNative, temp / "in"), options, temp / "out", shared, victim,
+                     Moment::kBefore)) {
+      break;
+    }
+    if (std::filesystem::exists(temp / "out")) continue;
+    const auto written = std::filesystem::last_write_time(file);
+    std::string bytes = ReadFile(file);
+    for (size_t at = bytes.size() / 2; at < bytes.size(); at += 997) bytes[at] ^= 1;
+    {
+      std::fstream in_place(file, std::ios::in | std::ios::out | std::ios::binary);
+      in_place << bytes;
+    }
+    std::filesystem::last_write_time(file, written);
+    ForgetfulFiles forgetful;
+    if (victim % 2 == 0) options.seams.files = &forgetful;
+    const Model changed = Twin(Rewriting::kNative, temp / "in");
+    auto again = Forge(changed, options, temp / "out");
+    ASSERT_TRUE(again.ok()) << again.status();
+    resumed += again->bytes_reused > 0 ? 1 : 0;
+    ASSERT_TRUE(Forge(changed, SmallTiles(Target::kTwin), temp / "anew").ok());
+    ASSERT_TRUE(ReadTree(temp / "out") == ReadTree(temp / "anew"));
+  }
+  EXPECT_GT(resumed, 20) << "what did not change need not be written again";
+}
+
+// Where change times are not kept, what is written is compared with what is made anew, and stays.
+TEST(Resume, ComparesWhereChangeTimesAreNotKept) {
+  Shared& shared =
+      *new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+  const Model model = Twin(Rewriting::kNative);
+  ExportOptions options = SmallTiles(Target::kTwin);
+  TempFolder temp;
+  auto whole = Forge(model, options, temp / "whole");
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  int64_t last = 1;  // the last call before the folder has its name
+  for (; !std::filesystem::exists(temp / "probe"); ++last) {
+    std::filesystem::remove_all((temp / "probe") + ".partial-" +
+                                PlanExport(model, options)->digest.substr(0, 12));
+    KilledForge(model, options, temp / "probe", shared, last, Moment::kAfter);
+  }
+  ASSERT_TRUE(KilledForge(model, options, temp / "out", shared, last - 2, Moment::kAfter));
+  ASSERT_FALSE(std::filesystem::exists(temp / "out"));
+  ForgetfulFiles forgetful;
+  options.seams.files = &forgetful;
+  auto again = Forge(model, options, temp / "out");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_GT(again->bytes_reused, whole->bytes_written * 9 / 10);
+  EXPECT_TRUE(ReadTree(temp / "out") == ReadTree(temp / "whole"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Moments, Kill, ::testing::Values(Moment::kBefore, Moment::kWithin, Moment::kAfter));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/diagnostic.h"
 #include "tests/exporters/fixture.h"
 
@@ -9,7 +11,7 @@ namespace twinforge {
 namespace {
 
 OutputDir::Request RequestFor(const std::string& out, const std::string& stamp = "s1") {
-  return {.out = out, .digest = "0123456789abcdef", .stamp = stamp, .bytes = 100};
+  return {.out = out, .digest = "0123456789abcdef", .stamp = stamp, .changes = "c1", .bytes = 100};
 }
 
 std::unique_ptr<OutputDir> MustOpen(const OutputDir::Request& request) {
@@ -50,6 +52,43 @@ TEST(OutputDir, ResumesFromItsJournal) {
   ASSERT_TRUE(dir->ReadBack(fd, 2, back, 5));
   EXPECT_EQ(memcmp(back, "hello", 5), 0);
   EXPECT_FALSE(dir->ReadBack(fd, 8, back, 5)) << "beyond the end";
+}
+
+// The same sizes and times, and a change that only the kernel noted, or would not have noted: kept, and
+// doubted.
+TEST(OutputDir, DoubtsTheJournalOfASourceThatMayHaveChanged) {
+  for (const char* changes : {"c1", "c2", ""}) {
+    TempFolder temp;
+    LeaveHalf(temp / "out");
+    OutputDir::Request request = RequestFor(temp / "out");
+    request.changes = changes;
+    for (int run = 0; run < 2; ++run) {  // one that follows it doubts it too
+      auto dir = MustOpen(request);
+      EXPECT_EQ(dir->doubted(), request.changes != "c1") << changes;
+      EXPECT_TRUE(dir->Tells("a b.bin", 2, 5));
+      EXPECT_TRUE(dir->Tells("done", 0, 2));
+      EXPECT_FALSE(dir->Tells("a b.bin", 2, 4));
+      EXPECT_FALSE(dir->Tells("none", 0, 4));
+    }
+  }
+}
+
+// Killed between rename and the journal's removal: the folder is a twin of what the source was then.
+TEST(OutputDir, TakesAFinishedFolderOnlyForTheSameBytes) {
+  for (const char* changes : {"c1", "c2", ""}) {
+    TempFolder temp;
+    LeaveHalf(temp / "out");
+    std::filesystem::rename(temp / "out.partial-0123456789ab", temp / "out");
+    OutputDir::Request request = RequestFor(temp / "out");
+    request.changes = changes;
+    auto dir = OutputDir::Open(SystemFiles(), request);
+    if (request.changes == "c1") {
+      ASSERT_TRUE(dir.ok()) << dir.status();
+      EXPECT_TRUE((*dir)->published());
+    } else {
+      EXPECT_EQ(CodeOf(dir.status()), 1608) << changes;
+    }
+  }
 }
 
 // Ranges of any place and length, through the cache and past it, give the bytes that were asked for.
