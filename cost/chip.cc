@@ -5,13 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/embedded.h"
 #include "base/status_macros.h"
 #include "cost/chip.pb.h"
-#include "cost/chip_units.h"
-#include "google/protobuf/text_format.h"
+#include "cost/chip_file.h"
 
 namespace twinforge {
 
@@ -19,24 +17,27 @@ absl::Span<const EmbeddedFile> Embedded_chips();
 
 namespace {
 
-// A number in base units; 0 where it is missing. Lint reports unknown units.
-double Base(const Chip::Number& number) { return number.value() * UnitScale(number.unit()).value_or(0); }
+int64_t Whole(const Chip::Number& number) { return static_cast<int64_t>(InBaseUnits(number)); }
 
-int64_t Whole(const Chip::Number& number) { return static_cast<int64_t>(Base(number)); }
+// How the unit takes a type of the chip file; names reach beyond weights/dtype.h (int4, tf32).
+struct Native {
+  FlopsPerSecond rate;  // dense; unknown where nobody published it
+  bool alone = true;    // also with itself
+};
+using Natives = std::map<std::string, Native>;
 
-// Dense rates by the chip file's dtype names, which reach beyond weights/dtype.h (int4, tf32).
-using Rates = std::map<std::string, FlopsPerSecond>;
-
-Rates DenseRates(const Chip& chip) {
-  Rates rates;
+Natives NativesOf(const Chip& chip) {
+  Natives natives;
   for (const Chip::Peak& peak : chip.peak()) {
-    if (!peak.sparse24()) rates[peak.dtype()] = FlopsPerSecond(Base(peak.rate()));
+    if (peak.sparse24() || peak.use() == Chip::Peak::PUBLISHED) continue;
+    natives[peak.dtype()] = {FlopsPerSecond(InBaseUnits(peak.rate())), peak.use() == Chip::Peak::ALONE};
   }
-  return rates;
+  return natives;
 }
 
-bool CanMeet(const Chip& chip, const std::string& left, const std::string& right) {
-  if (left == right) return true;
+bool CanMeet(const Chip& chip, const Natives& natives, const std::string& left, const std::string& right) {
+  if (natives.count(left) == 0 || natives.count(right) == 0) return false;
+  if (left == right) return natives.at(left).alone;
   const auto has = [](const Chip::Mix& mix, const std::string& dtype) {
     return std::find(mix.dtype().begin(), mix.dtype().end(), dtype) != mix.dtype().end();
   };
@@ -44,25 +45,35 @@ bool CanMeet(const Chip& chip, const std::string& left, const std::string& right
                      [&](const Chip::Mix& mix) { return has(mix, left) && has(mix, right); });
 }
 
+// Two types that meet run at the slower one's rate, so never faster than the one that is known.
+FlopsPerSecond SlowerKnown(FlopsPerSecond a, FlopsPerSecond b) {
+  if (!a.known()) return b;
+  return b.known() ? std::min(a, b) : a;
+}
+
 // `dtype` itself where the unit multiplies it, and everything that it may be converted to.
-std::vector<std::string> Forms(const Chip& chip, const Rates& rates, const std::string& dtype) {
+std::vector<std::string> Forms(const Chip& chip, const Natives& natives, const std::string& dtype) {
   std::vector<std::string> forms;
-  if (rates.count(dtype) > 0) forms.push_back(dtype);
+  if (natives.count(dtype) > 0) forms.push_back(dtype);
   for (const Chip::Conversion& conversion : chip.conversion()) {
     if (conversion.dtype() == dtype) forms.push_back(conversion.as());
   }
   return forms;
 }
 
-// The fastest way; among equals, the one with fewer conversions (forms begin with the type itself).
-MatmulMode BestMode(const Chip& chip, const Rates& rates, DType left,
+// The fastest way; among equals, the one with fewer conversions (forms begin with the type itself). None
+// where the unit takes both types as they are at a rate that nobody published: what they convert to may be
+// slower.
+MatmulMode BestMode(const Chip& chip, const Natives& natives, DType left,
                     const std::vector<std::string>& left_forms, DType right,
                     const std::vector<std::string>& right_forms) {
   MatmulMode best;
   for (const std::string& l : left_forms) {
     for (const std::string& r : right_forms) {
-      if (!CanMeet(chip, l, r)) continue;
-      const FlopsPerSecond rate = std::min(rates.at(l), rates.at(r));
+      if (!CanMeet(chip, natives, l, r)) continue;
+      const FlopsPerSecond rate = SlowerKnown(natives.at(l).rate, natives.at(r).rate);
+      const bool as_they_are = Name(left) == l && Name(right) == r;
+      if (!rate.known() && as_they_are) return {};
       if (!(best.rate < rate)) continue;
       best = {.rate = rate,
               .dtype = l == r ? l : absl::StrCat(l, " x ", r),
@@ -74,24 +85,35 @@ MatmulMode BestMode(const Chip& chip, const Rates& rates, DType left,
 }
 
 void FillModes(const Chip& chip, ChipFigures& facts) {
-  const Rates rates = DenseRates(chip);
-  for (const auto& [dtype, rate] : rates) {
-    if (!(facts.best_rate < rate)) continue;
-    facts.best_rate = rate;
+  const Natives natives = NativesOf(chip);
+  for (const auto& [dtype, native] : natives) {
+    if (!native.alone || !(facts.best_rate < native.rate)) continue;
+    facts.best_rate = native.rate;
     facts.best_dtype = dtype;
   }
   std::array<std::vector<std::string>, kDTypeCount> forms;
   for (const DType dtype : AllDTypes()) {
     const absl::string_view name = Name(dtype);
-    forms[static_cast<int>(dtype)] = Forms(chip, rates, std::string(name.data(), name.size()));
+    forms[static_cast<int>(dtype)] = Forms(chip, natives, std::string(name.data(), name.size()));
   }
   for (const DType left : AllDTypes()) {
     for (const DType right : AllDTypes()) {
       const int l = static_cast<int>(left);
       const int r = static_cast<int>(right);
-      facts.modes[l][r] = BestMode(chip, rates, left, forms[l], right, forms[r]);
+      facts.modes[l][r] = BestMode(chip, natives, left, forms[l], right, forms[r]);
     }
   }
+}
+
+// All memory on the chip that can hold operands; 0 where a part of it is unknown.
+int64_t OnChipBytes(const Chip& chip) {
+  if (chip.kind() == Chip::TPU) {
+    return chip.has_vmem_size() ? Whole(chip.vmem_size()) + Whole(chip.cmem_size()) : 0;
+  }
+  const int64_t shared = chip.has_shared_size() ? Whole(chip.shared_size())
+                                                : Whole(chip.shared_size_per_core()) * Whole(chip.cores());
+  if (!chip.has_l2_size() || shared == 0) return 0;
+  return Whole(chip.l2_size()) + shared + Whole(chip.last_level_size());
 }
 
 ChipFigures Facts(const Chip& chip, absl::string_view text) {
@@ -102,61 +124,36 @@ ChipFigures Facts(const Chip& chip, absl::string_view text) {
                    .lanes = Whole(chip.lanes()),
                    .mxu = Whole(chip.matrix_edge())};
   facts.text = text;
+  facts.unverified = chip.unverified();
   facts.shape = {.edge = Whole(chip.matrix_edge()),
                  .units = Whole(chip.matrix_units()),
                  .sublanes = Whole(chip.sublanes()),
                  .tile_m = chip.tensor_tile().m(),
                  .tile_n = chip.tensor_tile().n(),
                  .tile_k_bits = chip.tensor_tile().k_bits()};
-  facts.vector_rate = FlopsPerSecond(Base(chip.vector_rate()));
-  facts.memory_bytes = Whole(chip.hbm_size());
-  facts.memory_bandwidth = BytesPerSecond(Base(chip.hbm_bandwidth()));
-  facts.on_chip_bytes = chip.kind() == Chip::TPU ? Whole(chip.vmem_size())
-                                                 : Whole(chip.l2_size()) + Whole(chip.other_sram_size());
+  facts.vector_rate = FlopsPerSecond(InBaseUnits(chip.vector_rate()));
+  facts.memory_bytes = Whole(chip.has_hbm_usable() ? chip.hbm_usable() : chip.hbm_size());
+  facts.memory_bandwidth = BytesPerSecond(InBaseUnits(chip.hbm_bandwidth()));
+  facts.on_chip_bytes = OnChipBytes(chip);
   FillModes(chip, facts);
   return facts;
 }
 
-struct Loaded {
-  std::vector<Chip> files;
-  std::vector<ChipFigures> facts;
-};
-
-// Embedded files are sorted by name, and a file is named after its chip.
-const Loaded& LoadedChips() {
-  static const Loaded* const loaded = [] {
-    auto* all = new Loaded;
-    for (const EmbeddedFile& file : Embedded_chips()) {
-      Chip chip;
-      const std::string text(file.text.data(), file.text.size());
-      TWIN_CHECK(google::protobuf::TextFormat::ParseFromString(text, &chip), file.name);
-      TWIN_CHECK(absl::StrCat(chip.id(), ".textproto") == file.name, file.name);
-      all->facts.push_back(Facts(chip, file.text));
-      all->files.push_back(std::move(chip));
-    }
-    return all;
-  }();
-  return *loaded;
-}
-
 }  // namespace
 
-absl::Span<const ChipFigures> AllChipFacts() { return LoadedChips().facts; }
+absl::Span<const ChipFigures> AllChipFacts() {
+  static const std::vector<ChipFigures>* const facts = [] {
+    auto* all = new std::vector<ChipFigures>;
+    const absl::Span<const EmbeddedFile> files = Embedded_chips();
+    for (size_t i = 0; i < files.size(); ++i) all->push_back(Facts(ShippedChips()[i], files[i].text));
+    return all;
+  }();
+  return *facts;
+}
 
 absl::StatusOr<const ChipFigures*> FindChipFacts(absl::string_view id) {
-  std::vector<std::string> known;
-  for (const ChipFigures& facts : AllChipFacts()) {
-    if (facts.summary.id == id) return &facts;
-    known.push_back(facts.summary.id);
-    for (const std::string& alias : facts.summary.aliases) {
-      if (alias == id) return &facts;
-      known.push_back(alias);
-    }
-  }
-  const std::string nearest = Nearest(id, known);
-  return Error(1701, id, "no such chip",
-               nearest.empty() ? "`twinforge chip list` names those that are known"
-                               : absl::StrCat("did you mean ", nearest, "?"));
+  TWIN_ASSIGN_OR_RETURN(const Chip* chip, FindIn(ShippedChips(), id));
+  return &AllChipFacts()[chip - ShippedChips().data()];
 }
 
 absl::StatusOr<const MatmulMode*> FindMode(const ChipFigures& chip, DType left, DType right) {
@@ -185,9 +182,10 @@ absl::StatusOr<std::string> ChipText(const std::string& id) {
 
 std::vector<std::string> LintChips() {
   std::vector<std::string> findings;
-  for (const Chip& chip : LoadedChips().files) {
+  for (const Chip& chip : ShippedChips()) {
     for (std::string& finding : LintChip(chip)) findings.push_back(std::move(finding));
   }
+  for (std::string& finding : LintNames(ShippedChips())) findings.push_back(std::move(finding));
   return findings;
 }
 
@@ -196,12 +194,17 @@ absl::Status CheckFigures(const ChipFigures& chip) {
     return known ? absl::OkStatus()
                  : Error(1706, chip.summary.id, absl::StrCat("no source gives its ", what));
   };
+  if (!chip.unverified.empty()) {
+    return Error(1709, chip.summary.id, absl::StrCat("no score rests on its figures: ", chip.unverified),
+                 "`twinforge chip show` has them as they were announced");
+  }
   const ShapeRule& shape = chip.shape;
   const bool systolic = shape.edge > 0 && shape.units > 0 && shape.sublanes > 0;
   const bool tensor_core = shape.tile_m > 0 && shape.tile_n > 0 && shape.tile_k_bits > 0;
   TWIN_RETURN_IF_ERROR(need(chip.best_rate.known(), "peak"));
   TWIN_RETURN_IF_ERROR(need(chip.memory_bandwidth.known(), "memory bandwidth"));
   TWIN_RETURN_IF_ERROR(need(chip.memory_bytes > 0, "memory size"));
+  TWIN_RETURN_IF_ERROR(need(chip.on_chip_bytes > 0, "on-chip memory"));
   return need(systolic || tensor_core, "matrix unit's shape");
 }
 

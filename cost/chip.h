@@ -19,8 +19,6 @@
 
 namespace twinforge {
 
-class Chip;  // chip.proto
-
 // How the matrix unit multiplies two operands: at which rate, and which of them is converted first.
 struct MatmulMode {
   FlopsPerSecond rate;  // unknown: these types can't meet on this chip
@@ -42,13 +40,14 @@ struct ShapeRule {
 struct ChipFigures {
   ChipSummary summary;
   absl::string_view text;    // the file
+  std::string unverified;    // why no score rests on it; empty: it may
   FlopsPerSecond best_rate;  // of all dense modes
   std::string best_dtype;
   ShapeRule shape;
   FlopsPerSecond vector_rate;
-  int64_t memory_bytes = 0;
+  int64_t memory_bytes = 0;  // usable, where a source says how much of it is
   BytesPerSecond memory_bandwidth;
-  int64_t on_chip_bytes = 0;  // VMEM of a TPU; L2 and shared memory of a GPU
+  int64_t on_chip_bytes = 0;  // VMEM and CMEM of a TPU; L2, shared memory and what lies behind L2 of a GPU
   std::array<std::array<MatmulMode, kDTypeCount>, kDTypeCount> modes;  // [left][right]
 
   bool is_tpu() const { return summary.lanes > 0; }
@@ -57,19 +56,16 @@ struct ChipFigures {
 // All chips, ascending by id. Lives as long as the process.
 absl::Span<const ChipFigures> AllChipFacts();
 
-// By id or alias; TF1701 names the nearest known word.
+// By id, alias or name, whatever its case; TF1701 names the nearest ids.
 absl::StatusOr<const ChipFigures*> FindChipFacts(absl::string_view id);
 
 // The mode for a product of `left` (an activation) and `right` (a kernel, or another activation). TF1704
 // where the chip file knows none.
 absl::StatusOr<const MatmulMode*> FindMode(const ChipFigures& chip, DType left, DType right);
 
-// What every bound needs is known: a peak, a bandwidth, a memory size, a shape rule; else TF1706 says which
-// is not.
+// What every bound needs is known: a peak, a bandwidth, memory sizes, a shape rule; else TF1706 says which
+// is not. TF1709 where the figures are not verified.
 absl::Status CheckFigures(const ChipFigures& chip);
-
-// Findings of one chip file, for LintChips() and its tests.
-std::vector<std::string> LintChip(const Chip& chip);
 
 }  // namespace twinforge
 

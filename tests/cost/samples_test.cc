@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "base/diagnostic.h"
 #include "cost/score.h"
 #include "gtest/gtest.h"
 #include "importers/importer.h"
@@ -30,11 +31,17 @@ TEST_P(Samples, KeepEveryStoredElementOnce) {
 
 TEST_P(Samples, ClimbEveryLadder) {
   const Graph graph = Load();
+  int refused = 0;
   for (const ChipSummary& chip : AllChips()) {
     for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
       const absl::StatusOr<Score> score =
           ScoreGraph(graph, nullptr, chip.id, {.phase = phase, .batch = 8, .context = 4096, .shards = 4});
-      ASSERT_TRUE(score.ok()) << score.status();
+      if (!score.ok()) {
+        const int code = DiagnosticOf(score.status())->code;
+        EXPECT_TRUE(code == 1706 || code == 1709) << chip.id << ": " << score.status();
+        ++refused;
+        continue;
+      }
       for (int rung = 1; rung < 4; ++rung)
         EXPECT_GE(score->ladder[rung].seconds, score->ladder[rung - 1].seconds);
       // Decode is bound by memory and prefill by products on all of these chips.
@@ -42,6 +49,7 @@ TEST_P(Samples, ClimbEveryLadder) {
       EXPECT_EQ(memory > score->ladder[2].seconds, phase == Phase::kDecode) << chip.id;
     }
   }
+  EXPECT_EQ(refused, 2 * 5) << "both phases of the chips that chip_test names";
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, Samples,
