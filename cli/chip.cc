@@ -160,6 +160,8 @@ std::string ShowText(const Chip& chip) {
   if (!chip.unverified().empty()) absl::StrAppend(&text, "unverified: ", chip.unverified(), "\n");
   absl::StrAppend(&text, "\n", TypesText(chip), "\n", NumbersText(chip), "\n");
   if (!chip.topology().empty()) absl::StrAppend(&text, "network: ", chip.topology(), "\n");
+  if (!chip.price_kind().empty())
+    absl::StrAppend(&text, "price: ", chip.price_kind(), " ", chip.price_region(), "\n");
   if (!chip.other_prices().empty()) absl::StrAppend(&text, "other prices: ", chip.other_prices(), "\n");
   if (!chip.notes().empty()) absl::StrAppend(&text, "notes: ", chip.notes(), "\n");
   return text;
@@ -182,6 +184,8 @@ Json ShowJson(const Chip& chip) {
   json.erase("peak_tops");
   json["year"] = chip.year();
   json["topology"] = chip.topology();
+  json["price_kind"] = chip.price_kind();
+  json["price_region"] = chip.price_region();
   json["numbers"] = Json::object();
   for (const ChipNumber& row : NumbersOf(chip)) {
     if (row.field != "rate") json["numbers"][row.path] = NumberJson(*row.number);

@@ -68,7 +68,8 @@ PEAKS = {
 }
 
 TEXTS = [("core_kind", "core_kind"), ("hbm_kind", "hbm_type"), ("topology", "topology"),
-         ("design_power_kind", "tdp_kind"), ("other_prices", "other_prices"), ("notes", "conflicts_notes"),
+         ("design_power_kind", "tdp_kind"), ("price_kind", "price_kind"), ("price_region", "price_region"),
+         ("other_prices", "other_prices"), ("notes", "conflicts_notes"),
          ("sources", "sources")]
 
 FABRICS = [("torus", "TORUS"), ("switch", "SWITCH"), ("full mesh", "FULL_MESH"), ("pcie only", "HOST_BUS")]
@@ -91,9 +92,10 @@ def number(text):
 
 
 def segments(text):
-    """`a, b: source; c: source` -> [("a, b", "source"), ...]; a segment without a colon keeps all as source."""
+    """`a, b: source; c: source` -> [("a, b", "source"), ...]; a segment without a colon keeps all as source. A
+    semicolon in brackets parts nothing."""
     out = []
-    for segment in text.split("; "):
+    for segment in re.split(r"; (?![^(]*\))", text):
         head, colon, tail = segment.partition(": ")
         out.append((head, tail) if colon else ("", segment))
     return out
@@ -142,25 +144,26 @@ class Chip:
         """What facts.csv says better than the table about one number."""
         return next((f[key] for f in self.found(label, "say") if f[key]), "")
 
-    def confidence(self, label, note):
+    def confidence(self, label, note, source):
+        """Second hand where the note says so, and where none of several sources is named for the number."""
         said = self.said(label, "confidence")
         if said:
             return said
         weak = "derived" in note or "estimate" in note or "secondary" in note
+        weak = weak or (source == self.row["sources"] and len(segments(source)) > 1)
         return "MEDIUM" if weak and self.row["confidence"] == "high" else self.row["confidence"].upper()
 
     def number(self, label, column, value, unit, words, span=None):
         """The lines of one number of chips.csv."""
         price = label == "price"
-        parts = [self.row["price_kind"], self.row["price_region"]] if price else []
-        note = "; ".join(x for x in parts + [self.note(column), self.said(label, "note")] if x)
+        note = "; ".join(x for x in [self.note(column), self.said(label, "note")] if x)
         source, date = self.source(self.said(label, "source") or self.named_source(words))
         date = self.row["price_date"] if price else date
         lines = [f"value: {value:.15g}"]
         lines += [f"unit: {quote(unit)}"] if unit else []
         lines += [f"source: {quote(source)}"]
         lines += [f"date: {quote(date)}"] if date else []
-        lines += [f"confidence: {self.confidence(label, note)}"]
+        lines += [f"confidence: {self.confidence(label, note, source)}"]
         lines += [f"note: {quote(note)}"] if note else []
         for rival in (f for f in self.facts if (f["scope"], f["field"], f["what"]) == (self.id, label, "rival")):
             text = "; ".join(x for x in (self.source(rival["source"])[0], rival["note"]) if x)
@@ -198,7 +201,7 @@ def power_lines(chip, text):
     if span:
         low, mean, high = map(float, span.groups())
         return block("measured_power", chip.number("measured_power", "measured_chip_power_w", mean, "W", ["power"],
-                                                   (low, high)) )
+                                                   (low, high)))
     system = re.fullmatch(r"(\d+) (\D.*)", text)
     if system:
         lines = chip.number("measured_system_power", "measured_chip_power_w", float(system[1]), "W", ["power"])
@@ -301,7 +304,7 @@ def chip_text(chip):
              f"id: {quote(chip.id)}", f"name: {quote(row['name'])}"]
     lines += [f"alias: {quote(a)}" for a in ids["aliases"].split()]
     lines += [f"vendor: {quote(row['vendor'])}", f"year: {row['year']}", f"kind: {ids['kind']}",
-              f"generation: {quote(ids['generation'])}"]
+              f"generation: {quote(ids['generation'])}", f"confidence: {row['confidence'].upper()}"]
     lines += [f"unverified: {quote(fact['value'])}" for fact in chip.found("unverified", "word")]
     lines += peak_blocks(chip) + legality_lines(chip) + number_blocks(chip) + fact_blocks(chip)
     lines += network_lines(row["topology"])

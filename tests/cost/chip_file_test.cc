@@ -1,8 +1,11 @@
 #include "cost/chip_file.h"
 
+#include <cmath>
 #include <functional>
+#include <random>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "base/diagnostic.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -55,6 +58,39 @@ TEST(ParseChip, OffersTheNearestKey) {
   EXPECT_EQ(said("clock { unot: \"MHz\" }").hint, "did you mean unit?");
   EXPECT_THAT(said("clock { zzzzzzzzz: 1 }").hint, HasSubstr("confidence"));
   EXPECT_LT(said(std::string(100000, 'z')).message.size(), 300) << "no megabyte in a message";
+}
+
+// Bytes of a true file replaced, dropped and doubled at random: a chip or a diagnostic with a place, and
+// whatever parses can be linted and printed.
+TEST(ParseChip, SurvivesDamage) {
+  std::string whole;
+  google::protobuf::TextFormat::PrintToString(File("v4"), &whole);
+  std::mt19937 random(7);
+  int parsed = 0, refused = 0;
+  for (int round = 0; round < 1500; ++round) {
+    std::string text = whole;
+    for (int change = 0; change <= round % 3; ++change) {
+      const size_t at = random() % text.size();
+      const size_t length = std::min<size_t>(random() % 40, text.size() - at);
+      if (round % 4 == 0) text[at] = static_cast<char>(random());
+      if (round % 4 == 1) text.erase(at, length);
+      if (round % 4 == 2) text.insert(at, text.substr(at, length));
+      if (round % 4 == 3) text.replace(at, length, text, random() % text.size(), length);
+    }
+    const absl::StatusOr<Chip> chip = ParseChip(text, "mine");
+    if (!chip.ok()) {
+      EXPECT_EQ(DiagnosticOf(chip.status())->code, 1708) << chip.status();
+      EXPECT_TRUE(absl::StartsWith(DiagnosticOf(chip.status())->place, "mine:"));
+      ++refused;
+      continue;
+    }
+    ++parsed;
+    LintChip(*chip);
+    NumbersOf(*chip);
+    LintNames(std::vector<Chip>{*chip});
+  }
+  EXPECT_GT(parsed, 100);
+  EXPECT_GT(refused, 100);
 }
 
 TEST(ReadChip, TakesAFileOfThisSizeAndNoLarger) {
