@@ -54,7 +54,8 @@ std::string JsonText(const Invocation& invocation, Json body) {
   json["schema"] = "twinforge." + invocation.verb + ".v1";
   json["tool_version"] = kVersion;
   for (auto& [key, value] : body.items()) json[key] = std::move(value);
-  return json.dump(2) + "\n";
+  // Names of files may be any bytes.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 // A failure is a diagnostic on stderr, and in JSON an object on stdout as well, so that a

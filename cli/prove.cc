@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,6 +15,7 @@
 #include "cli/open.h"
 #include "cli/progress.h"
 #include "cli/twin_report.h"
+#include "exporters/prove_files.h"
 #include "importers/importer.h"
 #include "report/table.h"
 
@@ -162,10 +164,33 @@ absl::Status WriteCase(const std::string& path, const TwinProof& proof) {
   return out ? absl::OkStatus() : Error(1607, path, "the smallest case cannot be written there");
 }
 
+// A twin that is whole by its manifest, and does not open for what somebody laid beside it.
+std::optional<Outcome> RefutedByStrangers(const std::string& folder, const absl::Status& why) {
+  const absl::StatusOr<TwinManifest> manifest = OpenManifest(folder);
+  if (!manifest.ok() || ExitCodeOf(why) == ExitCode::kTransient) return std::nullopt;
+  TwinProof proof;
+  for (ProofRow& row : Strangers(*manifest, folder)) AddProofRow(std::move(row), proof.rows);
+  if (proof.rows.verdict != Verdict::kRefuted) return std::nullopt;
+  proof.verdict = proof.bytes = Verdict::kRefuted;
+  proof.structure = Verdict::kIncomplete;
+  const Diagnostic d = DiagnosticOf(why).value_or(Diagnostic());
+  proof.algebra.reason = absl::StrCat("the twin does not open: ", d.place, ": ", d.message);
+  proof.claims.reason = proof.algebra.reason;
+  const ProofRow& first = proof.rows.rows[0];
+  proof.fault = FaultPlace{.what = absl::StrCat(first.check, ": ", first.subject, ": ", first.detail)};
+  return Say(proof, *manifest);
+}
+
 absl::StatusOr<Outcome> RunProve(const ProveFlags& flags) {
   TWIN_RETURN_IF_ERROR(CheckCaseIsNew(flags.smallest_case));
   TWIN_ASSIGN_OR_RETURN(Model source, OpenModel(flags.source, flags.config));
-  TWIN_ASSIGN_OR_RETURN(OpenedTwin twin, OpenTwinFolder(flags.twin));
+  absl::StatusOr<OpenedTwin> opened = OpenTwinFolder(flags.twin);
+  if (!opened.ok()) {
+    std::optional<Outcome> refuted = RefutedByStrangers(flags.twin, opened.status());
+    if (refuted) return *std::move(refuted);
+    return opened.status();
+  }
+  const OpenedTwin& twin = *opened;
   TWIN_ASSIGN_OR_RETURN(ExportOptions options, OptionsOf(flags.work));
   const auto progress = MakeProgress(flags.progress, "prove");
   TWIN_ASSIGN_OR_RETURN(TwinProof proof, ProveTwin({std::move(source), twin.manifest, twin.stored,

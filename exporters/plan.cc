@@ -138,13 +138,10 @@ absl::Status AddSmallFiles(const Model& model, const JsonValue& config, ExportPl
   TWIN_ASSIGN_OR_RETURN(const JsonValue generation, TwinGenerationConfig(model, model.graph));
   if (!generation.is_null()) add("generation_config.json", generation.Text() + "\n");
   if (plan.files.size() > 1) add("model.safetensors.index.json", IndexText(plan.files));
-  std::set<std::string> written = {"README.md", kManifestName};
+  std::set<std::string> written;
   for (const SmallFile& file : plan.small_files) written.insert(file.name);
   for (const OutputFile& file : plan.files) written.insert(file.name);
-  for (const std::string& name : model.companions) {
-    std::string there = CompanionInTwin(name);
-    if (written.insert(there).second) plan.companions.push_back({name, std::move(there)});
-  }
+  plan.companions = CarriedAlong(model.companions, std::move(written));
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "base/diagnostic.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "exporters/manifest.h"
 #include "exporters/stream.h"
 #include "exporters/tiles.h"
 
@@ -125,6 +126,17 @@ absl::StatusOr<std::vector<TwinTensor>> TensorsOfLayout(const Layout& layout, co
   }
   TWIN_CHECK(file == files.end(), "files come in the order of their layout");
   return tensors;
+}
+
+std::vector<Companion> CarriedAlong(const std::vector<std::string>& companions,
+                                    std::set<std::string> written) {
+  written.insert({"README.md", kManifestName});
+  std::vector<Companion> carried;
+  for (const std::string& name : companions) {
+    std::string there = CompanionInTwin(name);
+    if (written.insert(there).second) carried.push_back({name, std::move(there)});
+  }
+  return carried;
 }
 
 std::string IndexText(const std::vector<OutputFile>& files) {

@@ -2,6 +2,7 @@
 #ifndef TWINFORGE_EXPORTERS_PLAN_PARTS_H_
 #define TWINFORGE_EXPORTERS_PLAN_PARTS_H_
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,11 @@ std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sour
 
 // The stored tensors of `graph` in `layout`, each with the roles that it holds. Fails as FilesFromGraph does.
 absl::StatusOr<std::vector<TwinTensor>> TensorsOfLayout(const Layout& layout, const Graph& graph);
+
+// Of the source's `companions` those that a twin carries, which has files of its own by the names in
+// `written`.
+std::vector<Companion> CarriedAlong(const std::vector<std::string>& companions,
+                                    std::set<std::string> written);
 
 // model.safetensors.index.json.
 std::string IndexText(const std::vector<OutputFile>& files);

@@ -1,7 +1,6 @@
 #include "exporters/prove.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "exporters/compare.h"
 #include "exporters/difference.h"
 #include "exporters/header.h"
+#include "exporters/prove_files.h"
 #include "exporters/prove_structure.h"
 #include "exporters/tensor_hash.h"
 #include "weights/build.h"
@@ -124,7 +124,6 @@ class Prover {
   absl::Status CheckFile(const ManifestFile& said, bool has_tensors);
   absl::StatusOr<std::string> HashFile(const ReadableFile& file, PassingTensors& tensors);
   void CheckTensorHashes(const std::string& file, const std::map<std::string, std::string>& hashes);
-  void CheckStrangers();
   void CheckStructure();
   absl::Status CheckForward();
   absl::Status CheckInverse();
@@ -152,7 +151,7 @@ absl::StatusOr<ProofReport> Prover::Run() {
   TWIN_RETURN_IF_ERROR(CheckSourceTexts());
   TWIN_RETURN_IF_ERROR(CheckCompanions());
   TWIN_RETURN_IF_ERROR(CheckFiles());
-  CheckStrangers();
+  for (ProofRow& row : Strangers(manifest_, stored_.root)) report_.rows.push_back(std::move(row));
   CheckStructure();
   absl::Status stored = CheckStored(manifest_, stored_);
   if (!stored.ok()) {
@@ -221,7 +220,12 @@ void Prover::CheckSourceRows() {
 absl::Status Prover::CheckSourceTexts() {
   if (source_.root.empty()) return absl::OkStatus();
   std::map<std::string, const SmallFile*> said;
-  for (const SmallFile& text : manifest_.source_texts) said[text.name] = &text;
+  for (const SmallFile& text : manifest_.source_texts) {
+    if (!said.emplace(text.name, &text).second)
+      Refuted("headers", text.name, "the manifest keeps two texts of it");
+    if (std::find(std::begin(kSourceTexts), std::end(kSourceTexts), text.name) == std::end(kSourceTexts))
+      Refuted("headers", text.name, "the manifest keeps it, and a forge keeps no text of this name");
+  }
   for (absl::string_view kept : kSourceTexts) said.emplace(kept, nullptr);
   for (const auto& [name, text] : said) {
     absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(source_.root, "/", name));
@@ -340,24 +344,6 @@ void Prover::CheckTensorHashes(const std::string& file, const std::map<std::stri
     } else if (said->xxh3 != xxh3) {
       Refuted("files", name, absl::StrCat("its xxh3 is ", xxh3, ", its row says ", said->xxh3));
     }
-  }
-}
-
-// Files beside the twin's that a loader may prefer to them.
-void Prover::CheckStrangers() {
-  std::set<std::string> known = {kManifestName};
-  for (const ManifestFile& file : manifest_.files) known.insert(file.name);
-  std::set<std::string> strangers;
-  std::error_code failed;
-  for (const auto& entry : std::filesystem::directory_iterator(stored_.root, failed)) {
-    const std::string name = entry.path().filename().string();
-    const std::string ending = entry.path().extension().string();
-    static const std::set<std::string> kWeights = {".safetensors", ".bin", ".pt",      ".pth",
-                                                   ".gguf",        ".h5",  ".msgpack", ".json"};
-    if (kWeights.count(ending) > 0 && known.count(name) == 0) strangers.insert(name);
-  }
-  for (const std::string& name : strangers) {
-    Refuted("files", name, "it is not in the manifest, and a loader may take it for part of the model");
   }
 }
 

@@ -1,9 +1,12 @@
 // Whether a twin's bytes are what its manifest says, made from the very source at hand.
 //
 //   headers    the source's files are those that the manifest names, tensor by tensor, its texts those it
-//   keeps files      every file of the twin has the length and hash that the manifest says structure  the
-//   graph is well formed; each tensor's program is the one its layout gives for it;
-//              config.json is what the graph says; every source tensor is accounted for
+//              keeps
+//   files      every file of the twin has the length and hash that the manifest says, and its folder has no
+//              other entry
+//   structure  the graph is well formed; each tensor's program is the one its layout gives for it;
+//              config.json is what the graph says; every source tensor is accounted for; what a twin carries
+//              along is carried
 //   forward    every tensor of the twin, computed anew from the source, equals what is stored
 //   inverse    every source tensor that only moved, computed from the twin, equals the source, bit for bit
 //

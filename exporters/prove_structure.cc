@@ -168,9 +168,31 @@ class StructureProver {
   void CheckGenerationConfig(const Graph& graph) {
     absl::StatusOr<JsonValue> generation = TwinGenerationConfig(source_, graph);
     if (!generation.ok()) return Refuted(kGenerationConfigName, Sentence(generation.status()));
+    CheckCarried(generation->is_null() ? std::set<std::string>()
+                                       : std::set<std::string>{kGenerationConfigName});
     if (generation->is_null()) return;
     CheckText(kGenerationConfigName, ReadTextFile(absl::StrCat(root_, "/", kGenerationConfigName)),
               generation->Text() + "\n");
+  }
+
+  // What is carried along is what a forge of this source carries: none is left out, rows and all. `own` are
+  // files that the twin has of its own instead.
+  void CheckCarried(std::set<std::string> own) {
+    if (source_.root.empty()) return;
+    std::set<std::string> wanted;
+    for (const Companion& file : CarriedAlong(source_.companions, std::move(own))) wanted.insert(file.from);
+    std::set<std::string> said;
+    for (const std::string& name : manifest_.companions) {
+      if (!said.insert(name).second) Refuted(name, "the manifest names this companion twice");
+      if (wanted.count(name) == 0)
+        Refuted(name,
+                "the manifest says that it was carried along, and a forge of this source would not carry it");
+    }
+    for (const std::string& name : wanted) {
+      if (said.count(name) == 0)
+        Refuted(name, "the source has it, and the manifest does not say that it was carried along");
+    }
+    if (said == wanted) Proven("companions", absl::StrCat(said.size(), " files carried along"));
   }
 
   // Every source tensor is held, or dropped by a rule with a name; and the manifest's ledger says the same.

@@ -10,6 +10,7 @@
 #include "ir/verify.h"
 #include "proof/departure.h"
 #include "proof/layers.h"
+#include "proof/plan_again.h"
 #include "proof/recipe_again.h"
 
 namespace twinforge {
@@ -62,6 +63,10 @@ class TwinProver {
     TWIN_ASSIGN_OR_RETURN(proof_.rows, Prove(request_.source, request_.manifest, request_.stored,
                                              request_.options, request_.progress));
     for (ProofRow& row : again_.rows) AddProofRow(std::move(row), proof_.rows);
+    if (again_.twin) {
+      for (ProofRow& row : PlanAgain(request_.manifest, again_.twin->model, request_.stored.root))
+        AddProofRow(std::move(row), proof_.rows);
+    }
     for (const ProofRow& row : proof_.rows.rows) {
       Verdict& part = IsStructure(row.check) ? proof_.structure : proof_.bytes;
       part = Worse(part, row.verdict);

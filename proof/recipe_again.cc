@@ -4,12 +4,16 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "ir/text.h"
 #include "proof/departure.h"
 
@@ -59,6 +63,36 @@ TwinTarget TargetIn(const TwinManifest& manifest) {
   return target;
 }
 
+// The version of the tool that wrote a manifest cannot be derived. What a later one means by its rows, this
+// one cannot know.
+ProofRow CheckVersion(absl::string_view said) {
+  const auto number = [](absl::string_view text, std::vector<int64_t>& parts) {
+    for (absl::string_view part : absl::StrSplit(text, '.')) {
+      if (part.empty() || part.size() > 9 || !absl::c_all_of(part, absl::ascii_isdigit) ||
+          !absl::SimpleAtoi(part, &parts.emplace_back())) {
+        return false;
+      }
+    }
+    return parts.size() == 3;
+  };
+  std::vector<int64_t> theirs, ours;
+  if (!number(said, theirs)) {
+    return RecipeRow("tool_version", Verdict::kRefuted,
+                     absl::StrCat(JsonQuoted(said, kQuoted), " is no version of this tool"));
+  }
+  if (number(kVersion, ours) && theirs > ours) {
+    return RecipeRow("tool_version", Verdict::kIncomplete,
+                     absl::StrCat("the manifest is of version ", said, ", and this is ", kVersion,
+                                  ": prove it with that one"));
+  }
+  return RecipeRow("tool_version", Verdict::kProven, "taken on trust");
+}
+
+ProofRow CheckKernel(absl::string_view said) {
+  if (said.empty() || said == "paged") return RecipeRow("kernel", Verdict::kProven, "");
+  return RecipeRow("kernel", Verdict::kRefuted, absl::StrCat(JsonQuoted(said, kQuoted), " is no kernel"));
+}
+
 // What the recipe makes of the source now, beside what the manifest says that it made.
 void CompareWithTwin(const TwinManifest& manifest, const Twin& twin, std::vector<ProofRow>& rows) {
   const Provenance& from = manifest.provenance;
@@ -77,6 +111,9 @@ RecipeAgain RunRecipeAgain(const TwinManifest& manifest, const std::vector<std::
                            const Model& source) {
   const Provenance& from = manifest.provenance;
   RecipeAgain again;
+  again.rows.push_back(CheckVersion(manifest.tool_version));
+  again.rows.push_back(CheckKernel(from.kernel));
+  again.rows.push_back(Compared("scores", from.scores, ""));  // a forge records none
   again.rows.push_back(Compared("source_graph", from.source_graph, Text(source.graph)));
   absl::StatusOr<LoadedRecipe> recipe = ParseRecipe(from.recipe_text, from.recipe_name);
   if (!recipe.ok()) {

@@ -1,7 +1,9 @@
 #include "exporters/prove.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -121,9 +123,30 @@ TEST(Prove, FindsFilesThatALoaderMayPrefer) {
   ASSERT_TRUE(Forge(Twin(Rewriting::kPad), {.target = Target::kHf}, temp / "twin").ok());
   WriteFile(temp / "twin/pytorch_model.bin", "x");
   WriteFile(temp / "twin/adapter_config.json", "{}");
+  for (const char* folder : {"custom_generate", ".git"})
+    std::filesystem::create_directory((temp / "twin/") + folder);
+  WriteFile(temp / "twin/custom_generate/generate.py", "x");
+  WriteFile(temp / "twin/.git/config", "x");
+  ASSERT_EQ(mkfifo((temp / "twin/vocab.json").c_str(), 0600), 0);
   ProofReport report = MustProve(Open(TinyLlama()), temp / "twin");
   EXPECT_TRUE(Says(report, "files", "pytorch_model.bin", "not in the manifest")) << Failures(report);
   EXPECT_TRUE(Says(report, "files", "adapter_config.json", "not in the manifest")) << Failures(report);
+  EXPECT_TRUE(Says(report, "files", "custom_generate", "a folder")) << Failures(report);
+  EXPECT_TRUE(Says(report, "files", "vocab.json", "a FIFO")) << Failures(report);
+  EXPECT_EQ(std::count_if(report.rows.begin(), report.rows.end(),
+                          [](const ProofRow& row) { return row.verdict != Verdict::kProven; }),
+            4)
+      << Failures(report);
+}
+
+// What the source has gained since, a forge would carry.
+TEST(Prove, FindsWhatIsNotCarriedAlong) {
+  TempFolder temp;
+  CopyTinyLlama(temp / "in");
+  ASSERT_TRUE(Forge(Twin(Rewriting::kPad, temp / "in"), {.target = Target::kHf}, temp / "twin").ok());
+  WriteFile(temp / "in/tokenizer.json", "{}");
+  ProofReport report = MustProve(Open(temp / "in"), temp / "twin");
+  EXPECT_TRUE(Says(report, "structure", "tokenizer.json", "the source has it")) << Failures(report);
 }
 
 TEST(Prove, FindsAnotherSource) {
