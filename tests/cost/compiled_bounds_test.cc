@@ -28,12 +28,12 @@ struct Device {
   ShapeRule shape;
   double bytes_per_cycle;
   bool clock_is_published;
-  std::string chip;  // whose file says which types multiply; empty: only bf16 does
+  std::string chip;  // whose file says which types multiply
 };
 
 std::vector<Device> Devices() {
   return {
-      {"v4", {.edge = 128, .units = 8, .sublanes = 8}, 1200e9 / 1050e6, true, ""},  // two cores as one
+      {"v4", {.edge = 128, .units = 8, .sublanes = 8}, 1200e9 / 1050e6, true, "v4"},  // two cores as one
       {"v5e", {.edge = 128, .units = 4, .sublanes = 8}, 819e9 / 1500e6, true, "v5e"},
       {"v5p", {.edge = 128, .units = 8, .sublanes = 8}, 2765e9 / 1750e6, true, "v5p"},  // two cores as one
       {"v6e", {.edge = 256, .units = 2, .sublanes = 8}, 739, false, "v6e"},
@@ -122,7 +122,6 @@ double Speed(const Row& row, const Device& device) {
       types[1] == "int4") {  // no type of ours: int4 with itself as published, else bf16
     return types[0] == types[1] && (device.generation == "v5e" || device.generation == "v6e") ? 4 : 1;
   }
-  if (device.chip.empty()) return 1;
   const absl::StatusOr<const ChipFigures*> chip = FindChipFacts(device.chip);
   EXPECT_TRUE(chip.ok()) << chip.status();
   const auto mode = FindMode(**chip, TypeOf(types[0]), TypeOf(types[1]));

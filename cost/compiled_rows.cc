@@ -1,0 +1,190 @@
+#include "cost/compiled_rows.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/check.h"
+#include "base/embedded.h"
+#include "cost/compiled.pb.h"
+#include "google/protobuf/text_format.h"
+
+namespace twinforge {
+
+absl::Span<const EmbeddedFile> Embedded_compiled();
+absl::Span<const EmbeddedFile> Embedded_compiled_rows();
+
+namespace {
+
+bool Whole(absl::string_view text, int64_t& value) { return absl::SimpleAtoi(text, &value); }
+
+const CompiledModelFile* FindModel(absl::string_view name) {
+  for (const CompiledModelFile& model : Facts().model()) {
+    if (model.name() == name) return &model;
+  }
+  return nullptr;
+}
+
+CompiledShape ShapeOf(const CompiledModelFile& model) {
+  return {.d_model = model.d_model(),
+          .heads = model.heads(),
+          .kv_heads = model.kv_heads(),
+          .head_dim = model.head_dim(),
+          .d_ff = model.d_ff(),
+          .experts = model.vocab() > 0 ? 1 : model.experts(),
+          .gated = model.vocab() > 0 || model.gated(),
+          .vocab = model.vocab()};
+}
+
+// "io_V50304": stored [in, out], the vocabulary made 50,304.
+bool ApplyHeadWord(absl::string_view word, CompiledForm& form) {
+  if (!absl::ConsumePrefix(&word, "io_V")) {
+    if (!absl::ConsumePrefix(&word, "oi_V")) return false;
+  } else {
+    form.rest_in_out = true;
+  }
+  return word.empty() || Whole(word, form.shape.vocab);
+}
+
+bool ApplyWord(absl::string_view word, CompiledForm& form) {
+  CompiledShape& shape = form.shape;
+  if (word == "src") return true;
+  if (word == "kv_bthd" || word == "kv_bhdt") {
+    form.cache =
+        word == "kv_bthd" ? CompiledForm::Cache::kPlacesHeadsDims : CompiledForm::Cache::kHeadsDimsPlaces;
+    return true;
+  }
+  if (word == "w_in_out") return form.qkv_in_out = form.rest_in_out = true;
+  if (word == "qkv_oi_rest_io" || word == "rest_io") return form.rest_in_out = true;
+  if (word == "fused") return form.fused_qkv = form.fused_gate_up = true;
+  if (word == "fqkv") return form.fused_qkv = true;
+  if (word == "fgu") return form.fused_gate_up = true;
+  if (word == "fold") return form.one_wide_expert = true;
+  if (word == "pairs") {
+    shape.experts /= 2;
+    shape.d_ff *= 2;
+    return true;
+  }
+  if (absl::ConsumePrefix(&word, "hd")) return Whole(word, shape.head_dim);
+  if (absl::ConsumePrefix(&word, "ffn")) return Whole(word, shape.d_ff);
+  if (absl::ConsumePrefix(&word, "d_ffn")) return Whole(word, shape.d_ff) && Whole(word, shape.d_model);
+  return false;
+}
+
+void FindSources(std::vector<CompiledRow>& rows) {
+  const auto key = [](const CompiledRow& row) {
+    return absl::StrCat(row.generation, " ", row.model, " ", row.phase, " ", row.mode);
+  };
+  std::map<std::string, int32_t> sources;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].rewrite == "src" || rows[i].rewrite == "oi_V")
+      sources[key(rows[i])] = static_cast<int32_t>(i);
+  }
+  for (CompiledRow& row : rows) {
+    if (absl::StartsWith(row.rewrite, "tp")) continue;  // other devices, another source
+    const auto found = sources.find(key(row));
+    if (found != sources.end()) row.source = found->second;
+  }
+}
+
+}  // namespace
+
+std::string CompiledRow::Key() const {
+  return absl::StrCat(generation, " ", model, " ", phase, " ", rewrite, mode == "default" ? "" : " ",
+                      mode == "default" ? "" : mode);
+}
+
+const CompiledFacts& Facts() {
+  static const CompiledFacts* const facts = [] {
+    auto* all = new CompiledFacts;
+    for (const EmbeddedFile& file : Embedded_compiled()) {
+      if (file.name != "facts.textproto") continue;
+      TWIN_CHECK(
+          google::protobuf::TextFormat::ParseFromString(std::string(file.text.data(), file.text.size()), all),
+          file.name);
+    }
+    TWIN_CHECK(all->generation_size() > 0, "compiled/facts.textproto is embedded");
+    return all;
+  }();
+  return *facts;
+}
+
+std::vector<std::string> SplitCsv(absl::string_view line) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (const char c : absl::StripSuffix(line, "\r")) {
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ',' && !quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back().push_back(c);
+    }
+  }
+  return fields;
+}
+
+std::vector<CompiledRow> ParseCompiledRows(absl::string_view csv) {
+  std::vector<CompiledRow> rows;
+  std::map<std::string, size_t> column;
+  for (absl::string_view line : absl::StrSplit(csv, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> fields = SplitCsv(line);
+    if (column.empty()) {
+      for (size_t i = 0; i < fields.size(); ++i) column[fields[i]] = i;
+      continue;
+    }
+    const auto at = [&](const char* name) -> const std::string& {
+      const auto found = column.find(name);
+      TWIN_CHECK(found != column.end() && found->second < fields.size(), name);
+      return fields[found->second];
+    };
+    CompiledRow row = {.generation = at("generation"),
+                       .model = at("model"),
+                       .phase = at("phase"),
+                       .rewrite = at("rewrite"),
+                       .mode = at("mode")};
+    TWIN_CHECK(absl::SimpleAtod(at("est_cycles"), &row.cycles) && Whole(at("copies"), row.copies) &&
+                   absl::SimpleAtod(at("copy_cycles"), &row.copy_cycles),
+               line);
+    rows.push_back(std::move(row));
+  }
+  FindSources(rows);
+  return rows;
+}
+
+absl::Span<const CompiledRow> CompiledRows() {
+  static const std::vector<CompiledRow>* const rows = [] {
+    const absl::Span<const EmbeddedFile> files = Embedded_compiled_rows();
+    TWIN_CHECK(files.size() == 1, "compiled/layers.csv is embedded");
+    return new std::vector<CompiledRow>(ParseCompiledRows(files[0].text));
+  }();
+  return *rows;
+}
+
+std::optional<CompiledForm> FormOfRow(const CompiledRow& row) {
+  const CompiledModelFile* model = FindModel(row.model);
+  if (model == nullptr || row.generation == "v6e8") return std::nullopt;
+  CompiledForm form = {.shape = ShapeOf(*model)};
+  form.compiler_layouts = row.mode != "default";
+  if (model->vocab() > 0) {
+    if (!ApplyHeadWord(row.rewrite, form)) return std::nullopt;
+    return form;
+  }
+  for (absl::string_view word : absl::StrSplit(row.rewrite, '+')) {
+    if (!ApplyWord(word, form)) return std::nullopt;
+  }
+  return form;
+}
+
+CompiledStep StepOfPhase(absl::string_view phase) {
+  if (phase == "prefill") return {.phase = Phase::kPrefill, .sequences = 1, .context = 512};
+  CompiledStep step;
+  TWIN_CHECK(absl::ConsumePrefix(&phase, "decode") && Whole(phase, step.sequences), phase);
+  return step;
+}
+
+}  // namespace twinforge
