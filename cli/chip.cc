@@ -1,5 +1,8 @@
 // twinforge chip list|show|lint: the chip files, and one more that --chip-file names.
+#include "cost/chip.h"
+
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -57,6 +60,13 @@ std::string NetworkCell(const Chip& chip) {
 
 std::string NumberCell(bool has, const Chip::Number& number) { return has ? Figure(number.value()) : "-"; }
 
+// Why no score is made of this chip; empty where one is.
+std::string Refusal(const Chip& chip) {
+  const std::optional<Diagnostic> diagnostic = DiagnosticOf(CheckFigures(FiguresOf(chip)));
+  return diagnostic ? absl::StrCat("not scored (TF", diagnostic->code, "): ", diagnostic->message)
+                    : std::string();
+}
+
 Json ListRow(const Chip& chip) {
   Json row = {{"id", chip.id()},
               {"name", chip.name()},
@@ -70,7 +80,7 @@ Json ListRow(const Chip& chip) {
       row["peak_tops"][peak.dtype()] = peak.rate().value();
   }
   row["interconnect"] = NetworkCell(chip);
-  if (!chip.unverified().empty()) row["unverified"] = chip.unverified();
+  if (const std::string refusal = Refusal(chip); !refusal.empty()) row["refusal"] = refusal;
   return row;
 }
 
@@ -82,8 +92,7 @@ Outcome List(const std::vector<Chip>& chips) {
     table.Row({chip.id(), absl::StrJoin(chip.alias(), " "), chip.vendor(),
                NumberCell(chip.has_hbm_size(), chip.hbm_size()),
                NumberCell(chip.has_hbm_bandwidth(), chip.hbm_bandwidth()), RateCell(chip, "bf16", false),
-               RateCell(chip, "f8_", true), NetworkCell(chip),
-               chip.unverified().empty() ? "" : "unverified"});
+               RateCell(chip, "f8_", true), NetworkCell(chip), Refusal(chip).substr(0, 19)});
     outcome.json["chips"].push_back(ListRow(chip));
   }
   outcome.human = table.Text();
@@ -157,7 +166,7 @@ std::string ShowText(const Chip& chip) {
   std::string text = absl::StrFormat("%s: %s (%s, %d), generation %s; also %s\n", chip.id(), chip.name(),
                                      chip.vendor(), chip.year(), chip.generation(),
                                      chip.alias_size() == 0 ? "-" : absl::StrJoin(chip.alias(), ", "));
-  if (!chip.unverified().empty()) absl::StrAppend(&text, "unverified: ", chip.unverified(), "\n");
+  if (const std::string refusal = Refusal(chip); !refusal.empty()) absl::StrAppend(&text, refusal, "\n");
   absl::StrAppend(&text, "\n", TypesText(chip), "\n", NumbersText(chip), "\n");
   if (!chip.topology().empty()) absl::StrAppend(&text, "network: ", chip.topology(), "\n");
   if (!chip.price_kind().empty())

@@ -17,7 +17,11 @@ absl::Span<const EmbeddedFile> Embedded_chips();
 
 namespace {
 
-int64_t Whole(const Chip::Number& number) { return static_cast<int64_t>(InBaseUnits(number)); }
+// 0 where the number is absent, negative or beyond all sense (a file of the user's may hold anything).
+int64_t Whole(const Chip::Number& number) {
+  const double value = InBaseUnits(number);
+  return value > 0 && value < 0x1p53 ? static_cast<int64_t>(value) : 0;
+}
 
 // How the unit takes a type of the chip file; names reach beyond weights/dtype.h (int4, tf32).
 struct Native {
@@ -105,25 +109,32 @@ void FillModes(const Chip& chip, ChipFigures& facts) {
   }
 }
 
+// Size of one part times how many there are.
+int64_t Parts(const Chip::Number& part, const Chip::Number& count) {
+  const double all = InBaseUnits(part) * count.value();
+  return all > 0 && all < 0x1p53 ? static_cast<int64_t>(all) : 0;
+}
+
 // All memory on the chip that can hold operands; 0 where a part of it is unknown.
 int64_t OnChipBytes(const Chip& chip) {
   if (chip.kind() == Chip::TPU) {
     return chip.has_vmem_size() ? Whole(chip.vmem_size()) + Whole(chip.cmem_size()) : 0;
   }
-  const int64_t shared = chip.has_shared_size() ? Whole(chip.shared_size())
-                                                : Whole(chip.shared_size_per_core()) * Whole(chip.cores());
+  const int64_t shared =
+      chip.has_shared_size() ? Whole(chip.shared_size()) : Parts(chip.shared_size_per_core(), chip.cores());
   if (!chip.has_l2_size() || shared == 0) return 0;
   return Whole(chip.l2_size()) + shared + Whole(chip.last_level_size());
 }
 
-ChipFigures Facts(const Chip& chip, absl::string_view text) {
+}  // namespace
+
+ChipFigures FiguresOf(const Chip& chip) {
   ChipFigures facts;
   facts.summary = {.id = chip.id(),
                    .name = chip.name(),
                    .aliases = {chip.alias().begin(), chip.alias().end()},
                    .lanes = Whole(chip.lanes()),
                    .mxu = Whole(chip.matrix_edge())};
-  facts.text = text;
   facts.unverified = chip.unverified();
   facts.shape = {.edge = Whole(chip.matrix_edge()),
                  .units = Whole(chip.matrix_units()),
@@ -139,13 +150,14 @@ ChipFigures Facts(const Chip& chip, absl::string_view text) {
   return facts;
 }
 
-}  // namespace
-
 absl::Span<const ChipFigures> AllChipFacts() {
   static const std::vector<ChipFigures>* const facts = [] {
     auto* all = new std::vector<ChipFigures>;
     const absl::Span<const EmbeddedFile> files = Embedded_chips();
-    for (size_t i = 0; i < files.size(); ++i) all->push_back(Facts(ShippedChips()[i], files[i].text));
+    for (size_t i = 0; i < files.size(); ++i) {
+      all->push_back(FiguresOf(ShippedChips()[i]));
+      all->back().text = files[i].text;
+    }
     return all;
   }();
   return *facts;

@@ -19,6 +19,8 @@
 
 namespace twinforge {
 
+class Chip;  // chip.proto
+
 // How the matrix unit multiplies two operands: at which rate, and which of them is converted first.
 struct MatmulMode {
   FlopsPerSecond rate;  // unknown: these types can't meet on this chip
@@ -52,6 +54,9 @@ struct ChipFigures {
 
   bool is_tpu() const { return summary.lanes > 0; }
 };
+
+// The figures of any chip file, also of one that lint refuses; `text` stays empty.
+ChipFigures FiguresOf(const Chip& chip);
 
 // All chips, ascending by id. Lives as long as the process.
 absl::Span<const ChipFigures> AllChipFacts();

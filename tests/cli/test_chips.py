@@ -55,7 +55,11 @@ def test_list_has_every_chip_of_the_table(tool):
         if line.split()[0] == "v6e":
             assert "trillium" in line and "1638" in line and "918 e5m2" in line and "2D torus of 256, 800 GB/s" in line
         if line.split()[0] in ("tpu8t", "tpu8i"):
-            assert line.endswith("unverified")
+            assert line.endswith("not scored (TF1709)")
+        if line.split()[0] in ("mi325x", "mi350x", "mi355x"):
+            assert line.endswith("not scored (TF1706)")
+    assert text.count("not scored") == 5 == len([chip for chip in said if "refusal" in chip])
+    assert tool("chip", "show", "mi325x").out.splitlines()[1] == "not scored (TF1706): no source gives its on-chip memory"
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["name"])

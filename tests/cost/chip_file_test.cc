@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "base/diagnostic.h"
+#include "cost/chip.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -60,6 +61,20 @@ TEST(ParseChip, OffersTheNearestKey) {
   EXPECT_LT(said(std::string(100000, 'z')).message.size(), 300) << "no megabyte in a message";
 }
 
+// Numbers that a file may hold and no chip has.
+TEST(ParseChip, AbsurdNumbersAreNoFigures) {
+  for (const char* value : {"nan", "inf", "-1", "1e300", "-inf", "1e-300"}) {
+    Chip chip = File("b200");
+    const double number = std::strtod(value, nullptr);
+    for (Chip::Number* spoilt :
+         {chip.mutable_hbm_usable(), chip.mutable_shared_size_per_core(), chip.mutable_cores()})
+      spoilt->set_value(number);
+    const absl::Status status = CheckFigures(FiguresOf(chip));
+    ASSERT_FALSE(status.ok()) << value;
+    EXPECT_EQ(DiagnosticOf(status)->code, 1706) << value;
+  }
+}
+
 // Bytes of a true file replaced, dropped and doubled at random: a chip or a diagnostic with a place, and
 // whatever parses can be linted and printed.
 TEST(ParseChip, SurvivesDamage) {
@@ -87,6 +102,7 @@ TEST(ParseChip, SurvivesDamage) {
     ++parsed;
     LintChip(*chip);
     NumbersOf(*chip);
+    CheckFigures(FiguresOf(*chip)).IgnoreError();
     LintNames(std::vector<Chip>{*chip});
   }
   EXPECT_GT(parsed, 100);
