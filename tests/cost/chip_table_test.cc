@@ -257,6 +257,30 @@ TEST(FactsCsv, HasEveryRivalAndNoOther) {
   EXPECT_GT(in_table.size(), 40);
 }
 
+// What the TPU compiler has opcodes for (cost/compiled/facts.textproto) is what the files call native, on
+// every generation that it compiles for.
+TEST(TypesCsv, AgreesWithTheCompiler) {
+  std::ifstream file(std::string(TWINFORGE_SOURCE_DIR) + "/cost/compiled/facts.textproto");
+  const std::pair<const char*, const char*> kTypes[] = {
+      {"int8", "i8"}, {"e5m2", "f8_e5m2"}, {"e4m3", "f8_e4m3"}};
+  int generations = 0;
+  for (std::string line; std::getline(file, line);) {
+    const size_t at = line.find(" chip: \"");
+    if (line.rfind("generation {", 0) != 0 || at == std::string::npos) continue;
+    ++generations;
+    const std::string id = line.substr(at + 8, line.find('"', at + 8) - at - 8);
+    const Chip& chip = **FindIn(ShippedChips(), id);
+    for (const auto& [compiler, ours] : kTypes) {
+      bool native = false;
+      for (const Chip::Peak& peak : chip.peak())
+        native |= peak.dtype() == ours && peak.use() == Chip::Peak::ALONE;
+      EXPECT_EQ(native, line.find(absl::StrCat("native: \"", compiler, "\"")) != std::string::npos)
+          << id << " " << ours;
+    }
+  }
+  EXPECT_EQ(generations, 5);
+}
+
 TEST(TypesCsv, HasEveryConversionAndMix) {
   std::set<std::string> used;
   const std::vector<Row> types = Table("types.csv");

@@ -90,7 +90,6 @@ TEST(Modes, FollowEachGeneration) {
   EXPECT_EQ(Mode("tpu7x", DType::kF8E4M3, DType::kF8E4M3).rate.value(), 4614e12);
   EXPECT_EQ(Mode("tpu7x", DType::kI8, DType::kI8).dtype, "bf16");
   EXPECT_EQ(Mode("tpu7x", DType::kI8, DType::kI8).rate.value(), 2307e12);
-  EXPECT_EQ(Mode("v5e", DType::kF8E5M2, DType::kF8E5M2).dtype, "bf16") << "no published rate above bf16's";
 }
 
 TEST(Modes, MixTypesOnlyWhereTheUnitDoes) {
@@ -129,8 +128,9 @@ TEST(Modes, FollowTheEncodingsOfEachVendor) {
 // int8 runs natively on B300, at a rate that no source gives; bf16's may be slower or faster, so none is
 // used.
 TEST(Modes, ANativeTypeOfUnknownRateIsRefused) {
-  for (const auto& [chip, dtype] : {std::pair("b300", DType::kI8), std::pair("gb300", DType::kF32),
-                                    std::pair("b200", DType::kF6E2M3), std::pair("mi325x", DType::kF32)}) {
+  for (const auto& [chip, dtype] :
+       {std::pair("b300", DType::kI8), std::pair("v5e", DType::kF8E5M2), std::pair("gb300", DType::kF32),
+        std::pair("b200", DType::kF6E2M3), std::pair("mi325x", DType::kF32)}) {
     const absl::Status status = FindMode(Facts(chip), dtype, dtype).status();
     ASSERT_FALSE(status.ok()) << chip;
     EXPECT_EQ(DiagnosticOf(status)->code, 1704) << chip;
@@ -138,6 +138,8 @@ TEST(Modes, ANativeTypeOfUnknownRateIsRefused) {
   EXPECT_EQ(Mode("b300", DType::kBF16, DType::kBF16).rate.value(), 2250e12)
       << "tf32's unknown rate is no matter";
   EXPECT_EQ(Mode("b300", DType::kBF16, DType::kI8).dtype, "bf16");
+  EXPECT_EQ(Mode("v5e", DType::kBF16, DType::kF8E5M2).rate.value(), 197e12) << "at most the slower one's";
+  EXPECT_EQ(Mode("v5p", DType::kF8E5M2, DType::kF8E5M2).rate.value(), 459e12);
 }
 
 TEST(Modes, UnknownTypesAreRefused) {
