@@ -21,7 +21,6 @@ absl::StatusOr<ExportResult> Export(const Model& model, const ExportPlan& plan, 
   TWIN_RETURN_IF_ERROR(Verify(model.graph));
   PublishRequest request{
       .plan = plan, .options = options, .root = model.root, .reader = *model.reader, .out = out};
-  for (const SourceFile& file : model.files) request.read.push_back(file.name);
   request.close = [&](const StreamResult& streamed, std::vector<ManifestFile> small, OutputDir& dir) {
     std::string card = ModelCard(model, plan, provenance);
     TWIN_RETURN_IF_ERROR(dir.WriteSmall("README.md", card));

@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -47,18 +48,21 @@ absl::Status CheckOutside(const std::string& root, const std::string& out) {
                "name a folder beside it");
 }
 
-// One word that changes when one of the files below `root` is replaced: their sizes, times and inodes.
-std::string StampOf(const std::string& root, const std::vector<std::string>& names) {
+// One word that changes when one of these files is replaced: their sizes, times and inodes.
+std::string StampOf(const std::vector<std::string>& paths) {
   Sha256 sha;
-  for (const std::string& name : names) {
+  for (const std::string& path : paths) {
     struct stat info = {};
-    stat(absl::StrCat(root, "/", name).c_str(), &info);
-    std::string line = absl::StrCat(name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",
-                                    info.st_mtim.tv_nsec, " ", info.st_ino, "\n");
+    stat(path.c_str(), &info);
+    std::string line = absl::StrCat(info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, " ",
+                                    info.st_ino, "\n");
     sha.Add(line.data(), static_cast<int64_t>(line.size()));
   }
   return sha.Finish();
 }
+
+// Of reading everything, where something changes it meanwhile.
+constexpr int kMostRuns = 3;
 
 // What the kernel's clock may not tell apart: two changes within one tick of it.
 constexpr int64_t kTickNanoseconds = 20'000'000;
@@ -76,15 +80,14 @@ struct timespec SettledChangeOf(const std::string& path) {
   return info.st_ctim;
 }
 
-// One word that changes when bytes of one of the files do, whatever their names and other times say; "" where
-// none does so.
-std::string ChangesOf(FileSystem& files, const std::string& root, const std::vector<std::string>& names) {
+// One word that changes when bytes of one of the files do, whatever their other times say; "" where none does
+// so.
+std::string ChangesOf(FileSystem& files, const std::vector<std::string>& paths) {
   Sha256 sha;
-  for (const std::string& name : names) {
-    const std::string path = absl::StrCat(root, "/", name);
+  for (const std::string& path : paths) {
     if (!files.KeepsChangeTimes(path)) return "";
     const struct timespec changed = SettledChangeOf(path);
-    const std::string line = absl::StrCat(name, " ", changed.tv_sec, ".", changed.tv_nsec, "\n");
+    const std::string line = absl::StrCat(changed.tv_sec, ".", changed.tv_nsec, "\n");
     sha.Add(line.data(), static_cast<int64_t>(line.size()));
   }
   return sha.Finish();
@@ -118,8 +121,10 @@ absl::StatusOr<std::vector<ManifestFile>> WriteSmallFiles(const PublishRequest& 
   return written;
 }
 
-absl::StatusOr<ExportResult> Fill(const PublishRequest& request, OutputDir& dir,
-                                  const std::function<void(const Progress&)>& progress) {
+// nullopt where bytes that were read changed on the way, by `changes`, under the same sizes and times.
+absl::StatusOr<std::optional<ExportResult>> Fill(const PublishRequest& request, const std::string& changes,
+                                                 OutputDir& dir,
+                                                 const std::function<void(const Progress&)>& progress) {
   const ExportPlan& plan = request.plan;
   TWIN_ASSIGN_OR_RETURN(StatCache stats, StatsOf(plan.files, request.reader));
   StreamRequest tensors{.files = plan.files,
@@ -130,6 +135,8 @@ absl::StatusOr<ExportResult> Fill(const PublishRequest& request, OutputDir& dir,
                         .tile_bytes = request.options.seams.tile_bytes};
   TWIN_ASSIGN_OR_RETURN(StreamResult streamed, StreamFiles(tensors, dir, progress));
   TWIN_RETURN_IF_ERROR(request.reader.CheckUnchanged());
+  if (!changes.empty() && ChangesOf(FilesFor(request), request.reader.Files()) != changes)
+    return std::nullopt;
   TWIN_ASSIGN_OR_RETURN(std::vector<ManifestFile> small, WriteSmallFiles(request, dir));
   if (request.close) TWIN_RETURN_IF_ERROR(request.close(streamed, std::move(small), dir));
   TWIN_RETURN_IF_ERROR(dir.Publish());
@@ -147,17 +154,31 @@ absl::StatusOr<ExportResult> WriteAndPublish(const PublishRequest& request,
   int64_t bytes = 0;
   for (const OutputFile& file : request.plan.files) bytes += file.bytes;
   FileSystem& files = FilesFor(request);
-  TWIN_ASSIGN_OR_RETURN(std::unique_ptr<OutputDir> dir,
-                        OutputDir::Open(files, {.out = request.out,
-                                                .digest = request.plan.digest,
-                                                .stamp = StampOf(request.root, request.read),
-                                                .changes = ChangesOf(files, request.root, request.read),
-                                                .bytes = bytes,
-                                                .direct = request.options.seams.direct_bytes}));
-  if (dir->published()) return ExportResult{.folder = request.out, .bytes_reused = bytes};
-  absl::StatusOr<ExportResult> result = Fill(request, *dir, progress);
-  if (!result.ok()) dir->Abandon(result.status());
-  return result;
+  const std::vector<std::string> read = request.reader.Files();
+  // A link made or a right changed moves the change time too, so that is no error: the journal is then
+  // doubted like that of a run that was killed, and what is written is compared with what is there now.
+  for (int run = 0;; ++run) {
+    const std::string changes = ChangesOf(files, read);
+    TWIN_ASSIGN_OR_RETURN(std::unique_ptr<OutputDir> dir,
+                          OutputDir::Open(files, {.out = request.out,
+                                                  .digest = request.plan.digest,
+                                                  .stamp = StampOf(read),
+                                                  .changes = changes,
+                                                  .bytes = bytes,
+                                                  .direct = request.options.seams.direct_bytes}));
+    if (dir->published()) return ExportResult{.folder = request.out, .bytes_reused = bytes};
+    absl::StatusOr<std::optional<ExportResult>> result = Fill(request, changes, *dir, progress);
+    if (!result.ok()) {
+      dir->Abandon(result.status());
+      return result.status();
+    }
+    if (result->has_value()) return **std::move(result);
+    if (run + 1 < kMostRuns) continue;
+    const absl::Status status = Error(1205, request.root, "its files changed whenever they were read",
+                                      "run again when nothing writes there");
+    dir->Abandon(status);
+    return status;
+  }
 }
 
 }  // namespace twinforge

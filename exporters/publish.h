@@ -19,9 +19,8 @@ namespace twinforge {
 struct PublishRequest {
   const ExportPlan& plan;
   const ExportOptions& options;
-  std::string root;               // the folder that is read; `out` may not lie in it (TF1611)
-  std::vector<std::string> read;  // its files with tensors: one that changes makes a journal worthless
-  const TensorReader& reader;
+  std::string root;            // the folder that is read; `out` may not lie in it (TF1611)
+  const TensorReader& reader;  // one of its files that changes makes a journal worthless
   std::string out;
   // Writes what comes after tensors and small files; `small` are those, as written. Null: nothing.
   std::function<absl::Status(const StreamResult& streamed, std::vector<ManifestFile> small, OutputDir& dir)>

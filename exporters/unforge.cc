@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -157,11 +156,8 @@ absl::StatusOr<ExportPlan> PlanUnforge(const TwinManifest& manifest, const Store
 absl::StatusOr<ExportResult> Unforge(const StoredTwin& stored, const ExportPlan& plan,
                                      const ExportOptions& options, const std::string& out,
                                      const std::function<void(const Progress&)>& progress) {
-  std::set<std::string> names;
-  for (const SourceTensor& tensor : stored.tensors) names.insert(tensor.file);
   PublishRequest request{
       .plan = plan, .options = options, .root = stored.root, .reader = *stored.reader, .out = out};
-  request.read.assign(names.begin(), names.end());
   return WriteAndPublish(request, progress);
 }
 

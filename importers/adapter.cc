@@ -51,6 +51,13 @@ class ModelAndAdapter : public TensorReader {
     return model_ == nullptr ? absl::OkStatus() : model_->CheckUnchanged();
   }
 
+  std::vector<std::string> Files() const override {
+    std::vector<std::string> paths = adapter_->Files();
+    if (model_ == nullptr) return paths;
+    for (std::string& path : model_->Files()) paths.push_back(std::move(path));
+    return paths;
+  }
+
  private:
   std::shared_ptr<const TensorReader> model_;
   std::shared_ptr<const Checkpoint> adapter_;

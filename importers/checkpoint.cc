@@ -270,4 +270,10 @@ absl::Status Checkpoint::ReadElements(const Weight& source, int64_t first, int64
 
 absl::Status Checkpoint::CheckUnchanged() const { return pool_.CheckUnchanged(); }
 
+std::vector<std::string> Checkpoint::Files() const {
+  std::vector<std::string> paths;
+  for (const StoredFile& file : files_) paths.push_back(file.path);
+  return paths;
+}
+
 }  // namespace twinforge

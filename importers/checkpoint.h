@@ -73,6 +73,7 @@ class Checkpoint : public TensorReader {
                             std::byte* out) const override;
   // Fails if any file changed since Open().
   absl::Status CheckUnchanged() const override;
+  std::vector<std::string> Files() const override;
 
  private:
   Checkpoint() = default;

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@ class TensorReader {
                                     std::byte* out) const = 0;
   // Fails if what is read changed since it was opened.
   virtual absl::Status CheckUnchanged() const { return absl::OkStatus(); }
+  // Paths of all files that it reads from, always in the same order; none where it reads from memory.
+  virtual std::vector<std::string> Files() const { return {}; }
 };
 
 // Room reused from read to read, last in first out. Not thread-safe: one per worker.
