@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kLanes = 128;
 constexpr int64_t kTileRows = 8;
-constexpr int64_t kVectorBytes = 512;  // granule of one-dimensional arrays
+constexpr int64_t kVectorTile = 1024;  // elements, of one-dimensional arrays
 
 // Rows of a memory tile over a second-minor dim of `rows`: narrow types pack 32 / bits rows in a word, a tile
 // never has fewer, and short arrays take the next power of two of rows.
@@ -22,11 +22,14 @@ int64_t TileRows(int64_t bits, int64_t rows) {
   return tile;
 }
 
-// A scalar or a one-dimensional array.
+// A scalar or a one-dimensional array: it fills whole tiles of 1,024 elements, a short one the power of two
+// that holds it, at least 512 bytes.
 Exact VectorBytes(int64_t bits, absl::Span<const int64_t> shape) {
   TWIN_CHECK(bits > 0, "an element has bits");
-  const Exact total = shape.empty() ? Exact(bits) : Exact(shape[0]) * bits;
-  return total.ok() ? RoundUp(CeilDiv(total.value(), 8), kVectorBytes) : total;
+  const int64_t count = shape.empty() ? 1 : shape[0];
+  int64_t tile = kLanes * TileRows(bits, 1);
+  while (tile < kVectorTile && tile < count) tile *= 2;
+  return RoundUp(count, tile) * bits / 8;
 }
 
 // With the dim `minor` along the lanes and `second` along the sublanes.

@@ -56,7 +56,8 @@ Exact ExposedPreloadCycles(int64_t m, int64_t k, int64_t n, int64_t rows, int64_
 
 // Bytes of a dense array in a TPU's memory, in the layout that the compiler chooses by default: of all
 // choices of the two minor dims the one that pads least. The same on every generation. Tiles: (8, 128)
-// elements; fewer rows where the second-minor dim is smaller; 1-D arrays in units of 512 bytes.
+// elements; fewer rows where the second-minor dim is smaller; 1-D arrays in tiles of 1,024 elements, short
+// ones in the next power of two, from 512 bytes on.
 Exact PaddedBytes(DType dtype, absl::Span<const int64_t> shape);
 // The same for `bits`-wide elements: 4 (int4), 8, 16 or 32, and multiples.
 Exact PaddedBytes(int64_t bits, absl::Span<const int64_t> shape);

@@ -101,41 +101,53 @@ int64_t Bits(absl::string_view dtype) {
   return dtype == "int4" ? 4 : 8;
 }
 
-// 500 arrays that the TPU compiler laid out, on five generations: 364 in the layout that it chose itself, 136
-// in the row-major one that the program fixed.
-TEST(Padding, EqualsTheCompilers) {
-  std::ifstream file(std::string(TWINFORGE_SOURCE_DIR) + "/tests/cost/data/pad.csv");
+struct PadRow {
+  std::string text;
+  bool row_major = false;
+  int64_t bits = 0;
+  std::vector<int64_t> shape;
+  int64_t padded = 0;
+};
+
+// generation,dtype,shape,mode,"{layout, with commas}" or nothing,padded_bytes,logical_bytes
+std::vector<PadRow> ReadPadRows(const std::string& name) {
+  std::ifstream file(std::string(TWINFORGE_SOURCE_DIR) + "/tests/cost/data/" + name);
+  std::vector<PadRow> rows;
   std::string line;
-  ASSERT_TRUE(std::getline(file, line));
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    const std::vector<std::string> f = absl::StrSplit(absl::StripAsciiWhitespace(line), ',');
+    PadRow row = {.text = line, .row_major = f[3] == "rowmajor", .bits = Bits(f[1])};
+    EXPECT_TRUE(row.row_major || f[3] == "hbm") << line;
+    Exact elements = 1;
+    for (absl::string_view extent : absl::StrSplit(f[2], 'x')) {
+      EXPECT_TRUE(absl::SimpleAtoi(extent, &row.shape.emplace_back())) << line;
+      elements = elements * row.shape.back();
+    }
+    int64_t logical = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(f[f.size() - 2], &row.padded)) << line;
+    EXPECT_TRUE(absl::SimpleAtoi(f.back(), &logical)) << line;
+    EXPECT_EQ((elements * row.bits / 8).value(), logical) << line;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+// Arrays that the TPU compiler laid out, on five generations, in the layout that it chose itself or in the
+// row-major one that the program fixed. pad_more.csv are arrays drawn at random (bench/compile_layers.py
+// pad).
+TEST(Padding, EqualsTheCompilers) {
   int chosen = 0;
   int fixed = 0;
-  while (std::getline(file, line)) {
-    // generation,dtype,shape,mode,"{layout, with commas}",padded_bytes,logical_bytes
-    const std::vector<std::string> head = absl::StrSplit(line.substr(0, line.find('{')), ',');
-    const std::vector<std::string> tail =
-        absl::StrSplit(absl::StripAsciiWhitespace(line.substr(line.find('}') + 1)), ',');
-    ASSERT_EQ(tail.size(), 3u) << line;
-    std::vector<int64_t> shape;
-    for (absl::string_view extent : absl::StrSplit(head[2], 'x')) {
-      ASSERT_TRUE(absl::SimpleAtoi(extent, &shape.emplace_back()));
-    }
-    int64_t padded = 0;
-    int64_t logical = 0;
-    ASSERT_TRUE(absl::SimpleAtoi(tail[1], &padded) && absl::SimpleAtoi(tail[2], &logical)) << line;
-    const int64_t bits = Bits(head[1]);
-    Exact elements = 1;
-    for (const int64_t extent : shape) elements = elements * extent;
-    EXPECT_EQ((elements * bits / 8).value(), logical) << line;
-    if (head[3] == "hbm") {
-      EXPECT_EQ(PaddedBytes(bits, shape).value(), padded) << line;
-      ++chosen;
-    } else {
-      ASSERT_EQ(head[3], "rowmajor") << line;
-      EXPECT_EQ(RowMajorBytes(bits, shape).value(), padded) << line;
-      ++fixed;
+  for (const char* name : {"pad.csv", "pad_more.csv"}) {
+    for (const PadRow& row : ReadPadRows(name)) {
+      const Exact bytes =
+          row.row_major ? RowMajorBytes(row.bits, row.shape) : PaddedBytes(row.bits, row.shape);
+      EXPECT_EQ(bytes.value(), row.padded) << row.text;
+      ++(row.row_major ? fixed : chosen);
     }
   }
-  EXPECT_EQ(chosen, 364);
+  EXPECT_EQ(chosen, 364 + 450);
   EXPECT_EQ(fixed, 136);
 }
 
@@ -155,6 +167,8 @@ TEST(Padding, IsCompactWhereAnOrderOfDimsAllows) {
   EXPECT_EQ(PaddedBytes(DType::kBF16, {1, 1024, 16, 80}).value(), 2621440);  // 80 on the sublanes
   EXPECT_EQ(PaddedBytes(DType::kBF16, {2880, 2880}).value(), 16957440);      // 2880 is 22.5 lanes either way
   EXPECT_EQ(PaddedBytes(DType::kF32, {80}).value(), 512);
+  EXPECT_EQ(PaddedBytes(DType::kBF16, {768}).value(), 2048);         // the next power of two
+  EXPECT_EQ(PaddedBytes(DType::kBF16, {3584}).value(), 8192);        // four tiles of 1,024
   EXPECT_EQ(RowMajorBytes(16, {1, 1024, 16, 80}).value(), 4194304);  // 80 along 128 lanes
 }
 
