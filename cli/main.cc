@@ -129,6 +129,7 @@ int Main(int argc, char** argv) {
   AddPlan(app, invocation);
   AddForge(app, invocation);
   AddScore(app, invocation);
+  AddCheck(app, invocation);
   AddProve(app, invocation);
   AddUnforge(app, invocation);
   AddEval(app, invocation);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "cli/certify.h"
 #include "cli/open.h"
 #include "cli/verb.h"
 #include "recipes/run.h"
@@ -103,9 +104,11 @@ struct ScoreFlags {
   int64_t batch = 1;
   int64_t context = 1024;
   std::string routing = "same";
+  std::string certificate;
 };
 
 absl::StatusOr<Outcome> RunScore(const ScoreFlags& flags) {
+  TWIN_RETURN_IF_ERROR(CheckFileIsNew(flags.certificate));
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
   const Graph source = opened.source_graph ? *opened.source_graph : opened.model.graph;
   Workload workload;
@@ -143,9 +146,11 @@ absl::StatusOr<Outcome> RunScore(const ScoreFlags& flags) {
                                       {"message", d.place + ": " + d.message}};
     outcome.human = absl::StrCat("source: ", d.place, ": ", d.message, "\n",
                                  HumanScore(*twin_score, std::nullopt, "twin"));
-    return outcome;
+  } else {
+    outcome.human = HumanScore(*source_score, twin_score);
   }
-  outcome.human = HumanScore(*source_score, twin_score);
+  TWIN_RETURN_IF_ERROR(
+      WriteCertificate(flags.certificate, source, twin_graph, flags.recipe.chip, workload, outcome));
   return outcome;
 }
 
@@ -168,6 +173,8 @@ void AddScore(CLI::App& app, Invocation& invocation) {
   verb->add_option("--routing", flags.routing,
                    "experts: same (all tokens choose alike: the least) or spread (as many as can be)")
       ->check(CLI::IsMember({"same", "spread"}));
+  verb->add_option("--certificate", flags.certificate,
+                   "file to make: what proves the bounds, for `twinforge check`");
   SetRun(verb, invocation, [] { return RunScore(flags); });
 }
 

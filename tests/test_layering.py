@@ -7,6 +7,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # folder -> folders that it may include, itself aside
 MAY = {
     "base": set(),
+    "check": {"base"},
     "weights": {"base"},
     "ir": {"base", "weights"},
     "eval": {"base", "weights", "ir"},
@@ -17,7 +18,7 @@ MAY = {
     "recipes": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost"},
     "proof": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "recipes"},
     "report": {"base", "cost", "recipes"},
-    "cli": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
+    "cli": {"base", "check", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
             "report"},
 }
 

@@ -8,7 +8,7 @@ import struct
 import pytest
 from tool import ROOT
 
-VERBS = ["inspect", "plan", "forge", "score", "prove", "unforge", "eval", "recipe", "chip", "explain", "doctor"]
+VERBS = ["inspect", "plan", "forge", "score", "check", "prove", "unforge", "eval", "recipe", "chip", "explain", "doctor"]
 
 
 def codes_in_the_table():

@@ -1,0 +1,40 @@
+#include "cli/certify.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "cost/certificate.h"
+
+namespace twinforge {
+
+absl::Status CheckFileIsNew(const std::string& path) {
+  struct stat info = {};
+  if (path.empty() || lstat(path.c_str(), &info) != 0) return absl::OkStatus();
+  return Error(1608, path, "exists", "name a file that does not");
+}
+
+absl::Status WriteNewFile(const std::string& path, absl::string_view text) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  out.close();
+  return out ? absl::OkStatus() : Error(1607, path, "no file can be written there");
+}
+
+absl::Status WriteCertificate(const std::string& path, const Graph& source, const std::optional<Graph>& twin,
+                              const std::string& chip, const Workload& workload, Outcome& outcome) {
+  if (path.empty()) return absl::OkStatus();
+  TWIN_ASSIGN_OR_RETURN(const std::string text,
+                        CertificateText(twin ? *twin : source, twin ? &source : nullptr, chip, workload));
+  TWIN_RETURN_IF_ERROR(WriteNewFile(path, text));
+  const char* who = twin ? "twin" : "source";
+  absl::StrAppend(&outcome.human, "  certificate of the ", who, "'s bounds: ", path, "; `twinforge check ",
+                  path, "` recomputes it\n");
+  outcome.json["certificate"] = {{"path", path}, {"of", who}};
+  outcome.done = absl::StrCat("the certificate is written to ", path);
+  return absl::OkStatus();
+}
+
+}  // namespace twinforge

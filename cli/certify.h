@@ -1,0 +1,28 @@
+// Certificates on the command line: `score --certificate` writes one, `check` reads it.
+#ifndef TWINFORGE_CLI_CERTIFY_H_
+#define TWINFORGE_CLI_CERTIFY_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "cli/verb.h"
+#include "cost/score.h"
+#include "ir/graph.h"
+
+namespace twinforge {
+
+// TF1608 where something has this name already. An empty path is new.
+absl::Status CheckFileIsNew(const std::string& path);
+// TF1607 where the file can't be made.
+absl::Status WriteNewFile(const std::string& path, absl::string_view text);
+
+// Certifies the twin's score where there is a twin, else the source's, and says so in `outcome`. Nothing
+// where `path` is empty.
+absl::Status WriteCertificate(const std::string& path, const Graph& source, const std::optional<Graph>& twin,
+                              const std::string& chip, const Workload& workload, Outcome& outcome);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_CLI_CERTIFY_H_
