@@ -8,5 +8,7 @@
 
 int main() {
   std::cout << twinforge::CompiledTable(twinforge::Trials(twinforge::Fit(), twinforge::CompiledRows()));
+  std::cout << "\nModels compiled later, in no fit:\n\n"
+            << twinforge::CompiledTable(twinforge::Trials(twinforge::Fit(), twinforge::UnseenRows()));
   return std::cout ? 0 : 1;
 }

@@ -139,21 +139,23 @@ std::optional<CompiledWord> CompiledAnswer(const CompiledQuestion& question, con
                                            absl::string_view generation) {
   const CompiledModelFile* model = SameModel(question.shape);
   if (model == nullptr || rewritten.word.empty()) return std::nullopt;
-  const absl::Span<const CompiledRow> table = CompiledRows();
-  // A head that lies [in, out] already starts from that row, a layer from the table's own starts only.
+  // A head that lies [in, out] already starts from that row; layers start from the published one only.
   const std::string start = question.shape.vocab == 0 ? "src" : question.in_out ? "io_V" : "oi_V";
   if (question.shape.vocab == 0 && question.in_out) return std::nullopt;
   std::vector<const CompiledRow*> rows;
   std::vector<double> changes;
-  for (const CompiledRow& row : table) {
-    if (row.model != model->name() || row.generation != generation || row.rewrite != rewritten.word) continue;
-    if (!IsNear(question.step, StepOfPhase(row.phase))) continue;
-    for (const CompiledRow& source : table) {
-      if (source.model != row.model || source.generation != row.generation || source.phase != row.phase)
+  for (const absl::Span<const CompiledRow> table : {CompiledRows(), UnseenRows()}) {
+    for (const CompiledRow& row : table) {
+      if (row.model != model->name() || row.generation != generation || row.rewrite != rewritten.word)
         continue;
-      if (source.mode != row.mode || source.rewrite != start) continue;
-      rows.push_back(&row);
-      changes.push_back(row.cycles / source.cycles - 1);
+      if (!IsNear(question.step, StepOfPhase(row.phase))) continue;
+      for (const CompiledRow& source : table) {
+        if (source.model != row.model || source.generation != row.generation || source.phase != row.phase)
+          continue;
+        if (source.mode != row.mode || source.rewrite != start) continue;
+        rows.push_back(&row);
+        changes.push_back(row.cycles / source.cycles - 1);
+      }
     }
   }
   if (rows.empty()) return std::nullopt;

@@ -91,6 +91,14 @@ void FindSources(std::vector<CompiledRow>& rows) {
   }
 }
 
+std::vector<CompiledRow> EmbeddedRows(absl::string_view name) {
+  for (const EmbeddedFile& file : Embedded_compiled_rows()) {
+    if (file.name == name) return ParseCompiledRows(file.text);
+  }
+  TWIN_CHECK(false, name);
+  return {};
+}
+
 }  // namespace
 
 std::string CompiledRow::Key() const {
@@ -157,11 +165,12 @@ std::vector<CompiledRow> ParseCompiledRows(absl::string_view csv) {
 }
 
 absl::Span<const CompiledRow> CompiledRows() {
-  static const std::vector<CompiledRow>* const rows = [] {
-    const absl::Span<const EmbeddedFile> files = Embedded_compiled_rows();
-    TWIN_CHECK(files.size() == 1, "compiled/layers.csv is embedded");
-    return new std::vector<CompiledRow>(ParseCompiledRows(files[0].text));
-  }();
+  static const auto* const rows = new std::vector<CompiledRow>(EmbeddedRows("layers.csv"));
+  return *rows;
+}
+
+absl::Span<const CompiledRow> UnseenRows() {
+  static const auto* const rows = new std::vector<CompiledRow>(EmbeddedRows("unseen.csv"));
   return *rows;
 }
 

@@ -45,8 +45,11 @@ std::vector<std::string> SplitCsv(absl::string_view line);
 // Rows of a table of at least the columns above, by the names in its first line. Source rows are found.
 std::vector<CompiledRow> ParseCompiledRows(absl::string_view csv);
 
-// The embedded table.
+// The embedded table, on which the constants are fitted.
 absl::Span<const CompiledRow> CompiledRows();
+
+// Layers of other models, compiled with the same compiler when the predictor's terms stood; in no fit.
+absl::Span<const CompiledRow> UnseenRows();
 
 // What was compiled. Empty where the predictor has no form for it: several devices (collectives carry no
 // estimate), ragged products (custom calls), rows placed in VMEM.

@@ -84,6 +84,7 @@ std::string PhaseTable(Phase phase, absl::Span<const CompiledTrial> trials) {
       sums[generation].Add(trial);
     }
   }
+  if (cells.empty()) return "";
   std::string head = absl::StrCat("| ", Name(phase), " |");
   std::string rule = "| --- |";
   std::vector<std::string> columns;
@@ -117,6 +118,12 @@ std::string WrongSigns(absl::Span<const CompiledTrial> trials) {
   return text;
 }
 
+// A model that entered the fit is predicted by the constants that were made without it.
+bool EnteredFit(const CompiledFit& fit, absl::string_view model) {
+  return std::any_of(fit.constants().begin(), fit.constants().end(),
+                     [&](const CompiledConstants& constants) { return constants.left_out() == model; });
+}
+
 }  // namespace
 
 bool CompiledTrial::same() const { return std::abs(said) <= kSame; }
@@ -131,8 +138,9 @@ std::vector<CompiledTrial> Trials(const CompiledFit& fit, absl::Span<const Compi
     const CompiledRow& source = rows[row.source];
     if (&source == &row) continue;
     const CompiledStep step = StepOfPhase(row.phase);
-    const auto after = LayerCycles(fit, row.generation, *form, step, row.model);
-    const auto before = LayerCycles(fit, row.generation, *FormOfRow(source), step, row.model);
+    const std::string left_out = EnteredFit(fit, row.model) ? row.model : "";
+    const auto after = LayerCycles(fit, row.generation, *form, step, left_out);
+    const auto before = LayerCycles(fit, row.generation, *FormOfRow(source), step, left_out);
     TWIN_CHECK(after.has_value() && before.has_value(), row.Key());
     trials.push_back({.row = &row,
                       .phase = step.phase,
@@ -168,8 +176,9 @@ void AddRecords(absl::Span<const CompiledTrial> trials, CompiledFit& fit) {
 std::string CompiledTable(absl::Span<const CompiledTrial> trials) {
   Tally all;
   for (const CompiledTrial& trial : trials) all.Add(trial);
-  std::string text =
-      absl::StrCat(PhaseTable(Phase::kDecode, trials), "\n", PhaseTable(Phase::kPrefill, trials));
+  std::string text = PhaseTable(Phase::kDecode, trials);
+  const std::string prefill = PhaseTable(Phase::kPrefill, trials);
+  if (!prefill.empty()) absl::StrAppend(&text, text.empty() ? "" : "\n", prefill);
   int ours = 0;
   const Tally peer = Peer(trials, ours);
   absl::StrAppendFormat(&text, "\nRight signs: %d of %d (%.1f %%); %d rows are within 1 %%.\n", all.right,
@@ -187,7 +196,8 @@ std::string CompiledTable(absl::Span<const CompiledTrial> trials) {
   absl::StrAppendFormat(&text,
                         "Error of the predicted cycles: median %.1f %%, 90 %% of rows within %.1f %%.\n",
                         100 * Quantile(level, 0.5), 100 * Quantile(level, 0.9));
-  absl::StrAppend(&text, "\nWrong signs:\n\n", WrongSigns(trials));
+  const std::string wrong = WrongSigns(trials);
+  absl::StrAppend(&text, "\nWrong signs:", wrong.empty() ? " none.\n" : "\n\n", wrong);
   return text;
 }
 

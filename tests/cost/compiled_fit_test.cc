@@ -106,6 +106,18 @@ TEST(CompiledTableText, IsWhatTheDocsSay) {
   EXPECT_GE(right, beyond * 9 / 10);
 }
 
+// Models that were compiled when the predictor's terms stood: no fit, and no choice of a term, ever saw them.
+TEST(CompiledTableText, HoldsForModelsCompiledLater) {
+  const std::vector<CompiledTrial> trials = Trials(Fit(), UnseenRows());
+  for (const CompiledTrial& trial : trials) {
+    for (const CompiledRow& row : CompiledRows()) ASSERT_NE(row.model, trial.row->model);
+    for (const CompiledConstants& constants : Fit().constants())
+      ASSERT_NE(constants.left_out(), trial.row->model);
+  }
+  const std::string table = CompiledTable(trials);
+  EXPECT_TRUE(absl::StrContains(ReadSource("docs/cost_compiler.md"), table)) << table;
+}
+
 TEST(CompiledCycles, AreNotBorrowed) {
   const CompiledShape llama = {.d_model = 4096,
                                .heads = 32,

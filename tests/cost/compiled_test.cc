@@ -14,9 +14,10 @@ using ::testing::HasSubstr;
 
 const CompiledShape kLlama8B = {
     .d_model = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128, .d_ff = 14336, .experts = 1, .gated = true};
-// Llama-3.2-3B, which was not compiled.
-const CompiledShape kNobody = {
+const CompiledShape kLlama3B = {
     .d_model = 3072, .heads = 24, .kv_heads = 8, .head_dim = 128, .d_ff = 8192, .experts = 1, .gated = true};
+const CompiledShape kNobody = {
+    .d_model = 3072, .heads = 24, .kv_heads = 8, .head_dim = 128, .d_ff = 9216, .experts = 1, .gated = true};
 const CompiledShape kGptOss = {
     .d_model = 2880, .heads = 64, .kv_heads = 8, .head_dim = 64, .d_ff = 2880, .experts = 32, .gated = true};
 const CompiledShape kQwen7B = {
@@ -39,6 +40,13 @@ TEST(CompilersWord, IsTheModelsOwnRows) {
   EXPECT_THAT(word.rows, ElementsAre("v6e llama8b decode8 qkv_oi_rest_io"));
   EXPECT_DOUBLE_EQ(word.low, 832007.0 / 887051 - 1);
   EXPECT_DOUBLE_EQ(word.high, word.low);
+}
+
+TEST(CompilersWord, ComesFromTheLaterTableToo) {
+  const CompiledWord word = Word(Ask("v6e", "fuse_qkv", kLlama3B));
+  EXPECT_EQ(word.source, CompiledSource::kRows);
+  EXPECT_THAT(word.rows, ElementsAre("v6e llama3b decode8 fqkv"));
+  EXPECT_DOUBLE_EQ(word.low, 497683.0 / 508203 - 1);
 }
 
 TEST(CompilersWord, SpansAllRowsThatAnswer) {
