@@ -58,6 +58,13 @@ std::string JsonText(const Invocation& invocation, Json body) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// One JSON object a line, in either format: for programs that read line by line.
+std::string LinesText(const std::vector<Json>& lines) {
+  std::string text;
+  for (const Json& line : lines) text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return text;
+}
+
 // A failure is a diagnostic on stderr, and in JSON an object on stdout as well, so that a
 // reader of stdout always gets a document.
 int Report(const Invocation& invocation, const absl::Status& status) {
@@ -151,8 +158,9 @@ int Main(int argc, char** argv) {
   if (!invocation.run) return Say(app.help(), "", 0);
   absl::StatusOr<Outcome> outcome = invocation.run();
   if (!outcome.ok()) return Report(invocation, outcome.status());
-  const std::string text =
-      invocation.format == "json" ? JsonText(invocation, std::move(outcome->json)) : Visible(outcome->human);
+  const std::string text = !outcome->lines.empty()       ? LinesText(outcome->lines)
+                           : invocation.format == "json" ? JsonText(invocation, std::move(outcome->json))
+                                                         : Visible(outcome->human);
   return Say(text, outcome->done, static_cast<int>(outcome->exit));
 }
 

@@ -1,180 +1,217 @@
-// twinforge score MODEL --chip C: what a chip would charge for one step, source beside twin.
+// twinforge score MODEL --chip C: what a chip would charge for one step, source beside twin; or what an
+// engine in steady state gives its clients.
 #include "cost/score.h"
 
-#include <algorithm>
+#include <map>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/certify.h"
 #include "cli/open.h"
+#include "cli/score_report.h"
+#include "cli/score_request.h"
 #include "cli/verb.h"
+#include "importers/importer.h"
 #include "recipes/run.h"
-#include "report/table.h"
 
 namespace twinforge {
 namespace {
 
-Json ScoreJson(const Score& score) {
-  Json json = Json::object();
-  json["seconds"] = {{"bound", score.ladder.back().seconds}};
-  json["tokens_per_second"] = score.tokens_per_second;
-  json["feasible"] = score.feasible;
-  if (!score.shortfall.empty()) json["shortfall"] = score.shortfall;
-  json["memory"] = {{"parameter_bytes", score.parameter_bytes},
-                    {"cache_bytes", score.cache_bytes},
-                    {"device_bytes", score.memory_bytes}};
-  json["ladder"] = Json::array();
-  for (const RungRow& rung : score.ladder) {
-    json["ladder"].push_back({{"rung", rung.rung},
-                              {"name", rung.name},
-                              {"seconds", rung.seconds},
-                              {"class", std::string(1, rung.evidence)}});
-  }
-  json["ops"] = Json::array();
-  for (size_t i = 0; i < score.ops.size(); ++i) {
-    const OpCount& op = score.ops[i];
-    json["ops"].push_back({{"path", op.path},
-                           {"op", op.op},
-                           {"useful_flops", op.useful_flops},
-                           {"issued_flops", op.issued_flops},
-                           {"weight_bytes", op.weight_bytes},
-                           {"cache_bytes", op.cache_bytes},
-                           {"activation_bytes", op.activation_bytes},
-                           {"tile_flops", op.tile_flops},
-                           {"memory_bytes", op.memory_bytes},
-                           {"note", op.note},
-                           {"added_seconds", score.attribution[i]}});
+struct Flags {
+  ModelFlags model;
+  RecipeFlags recipe;
+  ScoreFlags score;
+  std::string batch_file;
+  std::string certificate;
+};
+
+Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
+  const Workload& w = request.workload;
+  Json json = {{"phase", flags.phase}, {"routing", flags.routing}, {"dtype", request.format}};
+  json["mesh"] = MeshText({.tp = w.shards, .dp = w.dp, .ep = w.ep, .pp = w.pp});
+  json["shards"] = w.shards;
+  if (!flags.kv_dtype.empty()) json["kv_dtype"] = flags.kv_dtype;
+  if (!flags.stack.empty()) json["stack"] = flags.stack;
+  if (request.serves) {
+    json["input_len"] = request.serving.input_len;
+    json["output_len"] = request.serving.output_len;
+    json["concurrency"] = request.serving.concurrency;
+  } else {
+    json["batch"] = w.batch;
+    json["context"] = w.context;
   }
   return json;
 }
 
-// What the counts assume, each said once.
-std::vector<std::string> NotesOf(const Score& score) {
-  std::vector<std::string> notes;
-  for (const OpCount& op : score.ops) {
-    if (!op.note.empty() && std::find(notes.begin(), notes.end(), op.note) == notes.end())
-      notes.push_back(op.note);
+absl::StatusOr<Json> Scored(const Graph& graph, const ScoreRequest& request) {
+  if (request.serves) {
+    TWIN_ASSIGN_OR_RETURN(const ServingForecast forecast,
+                          ForecastServing(graph, request.chip, request.workload, request.serving,
+                                          request.stack, request.format));
+    return ServingJson(forecast);
   }
-  return notes;
+  TWIN_ASSIGN_OR_RETURN(const Forecast forecast,
+                        ForecastStep(graph, nullptr, request.chip, request.workload, request.stack,
+                                     request.format, request.deploys));
+  Json json = ForecastJson(forecast);
+  json.erase("ops");  // of thousands of rows nobody reads them
+  return json;
 }
 
-std::string HumanScore(const Score& source, const std::optional<Score>& twin,
-                       absl::string_view who = "source") {
-  const Workload& w = source.workload;
-  std::string out = absl::StrCat(
-      source.chip, w.shards > 1 ? absl::StrCat(" x ", w.shards) : "", ", ",
-      w.phase == Phase::kDecode ? "decode" : "prefill", ", batch ", w.batch, ", context ", w.context,
-      ": least time of a step under each further constraint (bounds, no fitted constant)\n");
-  Table table(twin ? std::vector<std::string>{"rung", "constraint", "source", "twin", "source/twin"}
-                   : std::vector<std::string>{"rung", "constraint", "seconds"});
-  for (size_t i = 0; i < source.ladder.size(); ++i) {
-    std::vector<std::string> row = {source.ladder[i].rung, source.ladder[i].name,
-                                    HumanSeconds(source.ladder[i].seconds)};
-    if (twin) {
-      row.push_back(HumanSeconds(twin->ladder[i].seconds));
-      row.push_back(absl::StrFormat("%.3f", source.ladder[i].seconds / twin->ladder[i].seconds));
-    }
-    table.Row(row);
-  }
-  absl::StrAppend(&out, table.Text());
-  const auto memory = [](absl::string_view who, const Score& s) {
-    return absl::StrCat("  ", who, ": parameters ", HumanBytes(s.parameter_bytes), " + cache ",
-                        HumanBytes(s.cache_bytes), " of ", HumanBytes(s.memory_bytes),
-                        s.feasible ? absl::StrFormat("; at most %.1f tokens/s", s.tokens_per_second)
-                                   : absl::StrCat(": does not fit, ", s.shortfall),
-                        "\n");
+// One JSON line for each row; a row that is refused says so and the others go on.
+absl::StatusOr<Outcome> RunBatch(const Flags& flags) {
+  TWIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.batch_file));
+  TWIN_ASSIGN_OR_RETURN(const CsvTable table, ParseCsv(text, flags.batch_file));
+  std::map<std::string, absl::StatusOr<Model>> models;
+  const auto score = [&](const CsvTable::Row& row) -> absl::StatusOr<Json> {
+    std::string config = flags.model.from_config;
+    TWIN_ASSIGN_OR_RETURN(const ScoreFlags own, FlagsOfRow(flags.score, table, row, config));
+    if (config.empty())
+      return Error(1003, absl::StrCat("line ", row.line), "no model",
+                   "give --from-config or a column of that name");
+    const auto known = models.find(config);
+    const absl::StatusOr<Model>& model =
+        known != models.end() ? known->second : models.emplace(config, ModelFromConfig(config)).first->second;
+    TWIN_RETURN_IF_ERROR(model.status());
+    TWIN_ASSIGN_OR_RETURN(const ScoreRequest request, RequestOf(own, model->config));
+    TWIN_ASSIGN_OR_RETURN(Json json, Scored(model->graph, request));
+    json["chip"] = own.chip;
+    json["workload"] = WorkloadJson(own, request);
+    return json;
   };
-  absl::StrAppend(&out, memory(who, source));
-  if (twin) absl::StrAppend(&out, memory("twin  ", *twin));
-  if (twin && twin->ladder.back().seconds == source.ladder.back().seconds) {
-    absl::StrAppend(&out,
-                    "  no bound moves: orientation and fusing change what kernels and layouts cost, which "
-                    "bounds do not see\n");
+  Outcome outcome;
+  for (size_t i = 0; i < table.rows.size(); ++i) {
+    const absl::StatusOr<Json> scored = score(table.rows[i]);
+    Json line = scored.ok() ? *scored : Json{{"refused", RefusalJson(scored.status())}};
+    line["row"] = i + 1;
+    outcome.lines.push_back(std::move(line));
   }
-  for (const std::string& note : NotesOf(source)) absl::StrAppend(&out, "  note: ", note, "\n");
-  return out;
+  return outcome;
 }
 
-struct ScoreFlags {
-  ModelFlags model;
-  RecipeFlags recipe;
-  std::string phase = "decode";
-  int64_t batch = 1;
-  int64_t context = 1024;
-  std::string routing = "same";
-  std::string certificate;
-};
+absl::StatusOr<Outcome> RunServing(const Graph& graph, const ScoreFlags& flags, const ScoreRequest& request) {
+  TWIN_ASSIGN_OR_RETURN(
+      const ServingForecast forecast,
+      ForecastServing(graph, request.chip, request.workload, request.serving, request.stack, request.format));
+  Outcome outcome{.human = ServingText(request.chip, forecast), .json = ServingJson(forecast)};
+  outcome.json["chip"] = flags.chip;
+  outcome.json["workload"] = WorkloadJson(flags, request);
+  return outcome;
+}
 
-absl::StatusOr<Outcome> RunScore(const ScoreFlags& flags) {
+// A twin may be shardable where its source is not (28 heads on 8 devices): then the source's refusal is the
+// news.
+absl::StatusOr<Outcome> RunSteps(const Graph& source, const std::optional<Graph>& twin_graph,
+                                 const ScoreFlags& flags, const ScoreRequest& request) {
+  const auto forecast = [&](const Graph& graph, const Graph* useful) {
+    return ForecastStep(graph, useful, request.chip, request.workload, request.stack, request.format,
+                        request.deploys);
+  };
+  const absl::StatusOr<Forecast> of_source = forecast(source, nullptr);
+  std::optional<Forecast> of_twin;
+  if (twin_graph) {
+    TWIN_ASSIGN_OR_RETURN(of_twin, forecast(*twin_graph, &source));
+  }
+  if (!of_source.ok() && !of_twin) return of_source.status();
+  Outcome outcome;
+  if (of_source.ok()) outcome.json = ForecastJson(*of_source);
+  outcome.json["chip"] = flags.chip;
+  outcome.json["workload"] = WorkloadJson(flags, request);
+  if (of_twin) outcome.json["twin"] = ForecastJson(*of_twin);
+  if (of_source.ok()) {
+    outcome.human = ForecastText(*of_source, of_twin);
+    return outcome;
+  }
+  outcome.json["source_refused"] = RefusalJson(of_source.status());
+  const Diagnostic d = DiagnosticOf(of_source.status()).value_or(Diagnostic());
+  outcome.human =
+      absl::StrCat("source: ", d.place, ": ", d.message, "\n", ForecastText(*of_twin, std::nullopt, "twin"));
+  return outcome;
+}
+
+absl::StatusOr<Outcome> RunScore(Flags flags) {
+  flags.score.chip = flags.recipe.chip;
+  flags.score.shards = flags.recipe.shards;
   TWIN_RETURN_IF_ERROR(CheckFileIsNew(flags.certificate));
+  if (!flags.batch_file.empty()) return RunBatch(flags);
+  if (flags.score.chip.empty())
+    return Error(1003, "score", "--chip is required", "`twinforge chip list` names those that are known");
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
+  TWIN_ASSIGN_OR_RETURN(const ScoreRequest request, RequestOf(flags.score, opened.model.config));
   const Graph source = opened.source_graph ? *opened.source_graph : opened.model.graph;
-  Workload workload;
-  workload.phase = flags.phase == "prefill" ? Phase::kPrefill : Phase::kDecode;
-  workload.batch = flags.batch;
-  workload.context = flags.context;
-  workload.shards = flags.recipe.shards;
-  workload.routing = flags.routing == "spread" ? Routing::kSpread : Routing::kSame;
   std::optional<Graph> twin_graph;
   if (opened.source_graph) twin_graph = opened.model.graph;
   if (!flags.recipe.recipe.empty()) {
-    TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, TargetOf(flags.recipe), opened.model));
+    TwinTarget target = TargetOf(flags.recipe);
+    target.shards = request.workload.shards;
+    TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, target, opened.model));
     twin_graph = twin.model.graph;
   }
-  // A twin may be shardable where its source is not (28 heads on 8 devices): then the source's refusal is the
-  // news.
-  absl::StatusOr<Score> source_score = ScoreGraph(source, nullptr, flags.recipe.chip, workload);
-  std::optional<Score> twin_score;
-  if (twin_graph) {
-    TWIN_ASSIGN_OR_RETURN(twin_score, ScoreGraph(*twin_graph, &source, flags.recipe.chip, workload));
-  }
-  if (!source_score.ok() && !twin_score) return source_score.status();
-  Outcome outcome;
-  if (source_score.ok()) outcome.json = ScoreJson(*source_score);
-  outcome.json["chip"] = flags.recipe.chip;
-  outcome.json["workload"] = {{"phase", flags.phase},
-                              {"batch", flags.batch},
-                              {"context", flags.context},
-                              {"routing", flags.routing},
-                              {"shards", flags.recipe.shards}};
-  if (twin_score) outcome.json["twin"] = ScoreJson(*twin_score);
-  if (!source_score.ok()) {
-    const Diagnostic d = DiagnosticOf(source_score.status()).value_or(Diagnostic());
-    outcome.json["source_refused"] = {{"code", absl::StrCat("TF", d.code)},
-                                      {"message", d.place + ": " + d.message}};
-    outcome.human = absl::StrCat("source: ", d.place, ": ", d.message, "\n",
-                                 HumanScore(*twin_score, std::nullopt, "twin"));
-  } else {
-    outcome.human = HumanScore(*source_score, twin_score);
-  }
+  if (request.serves) return RunServing(twin_graph ? *twin_graph : source, flags.score, request);
+  TWIN_ASSIGN_OR_RETURN(Outcome outcome, RunSteps(source, twin_graph, flags.score, request));
+  if (flags.certificate.empty()) return outcome;
+  if (request.workload.dp > 1 || request.workload.ep > 1)
+    return Error(1003, "--certificate", "certifies tensor-parallel meshes alone", "leave dp and ep away");
   TWIN_RETURN_IF_ERROR(
-      WriteCertificate(flags.certificate, source, twin_graph, flags.recipe.chip, workload, outcome));
+      WriteCertificate(flags.certificate, source, twin_graph, request.chip, request.workload, outcome));
   return outcome;
+}
+
+void AddScoreFlags(CLI::App* verb, Flags& flags) {
+  ScoreFlags& score = flags.score;
+  constexpr int64_t kMost = int64_t{1} << 31;
+  verb->add_option("--phase", score.phase, "prefill, decode, or serve: an engine in steady state")
+      ->check(CLI::IsMember({"prefill", "decode", "serve"}));
+  verb->add_option("--batch", score.batch, "sequences")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  verb->add_option("--context", score.context, "decode: cached tokens; prefill: new tokens of each sequence")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  verb->add_option("--past", score.past, "prefill: tokens cached before")
+      ->check(CLI::Range(int64_t{0}, kMost));
+  verb->add_option("--chips", score.chips, "devices; without --mesh all of them are tensor-parallel")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  verb->add_option("--mesh", score.mesh, "axes: tp=8, tp=1,dp=8,ep=8");
+  verb->add_option("--dtype", score.dtype,
+                   "format of the layers' kernels: bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4");
+  verb->add_option("--activation-dtype", score.activation_dtype,
+                   "type that those kernels meet; as --dtype otherwise");
+  verb->add_option("--kv-dtype", score.kv_dtype, "type of the cache; the model's otherwise");
+  verb->add_option("--stack", score.stack,
+                   "serving engine whose measured constants hold: vllm, trtllm, sglang, jax");
+  verb->add_option("--input-len", score.serving.input_len, "serve: tokens of a prompt")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  verb->add_option("--output-len", score.serving.output_len, "serve: tokens of an answer")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  verb->add_option("--concurrency", score.serving.concurrency,
+                   "serve: clients that each wait for their answer")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  verb->add_option("--routing", score.routing,
+                   "experts in the bounds: same (all tokens choose alike: the least), expected (at random) "
+                   "or spread (as many as can be)")
+      ->check(CLI::IsMember({"same", "expected", "spread"}));
+  verb->add_option("--certificate", flags.certificate,
+                   "file to make: what proves the bounds, for `twinforge check`");
+  verb->add_option("--batch-file", flags.batch_file,
+                   "a CSV whose columns are named like these flags: a JSON line for each row");
 }
 
 }  // namespace
 
 void AddScore(CLI::App& app, Invocation& invocation) {
-  static ScoreFlags flags;
+  static Flags flags;
   CLI::App* verb = AddVerb(
       app, invocation, "score",
-      "what a chip would charge for one step: counts and bounds, source beside twin",
+      "what a chip would charge: counts, bounds and estimates of a step, source beside twin; or steady-state "
+      "serving",
       "  twinforge score ./model --chip v6e --phase decode --batch 8 --context 2048\n"
-      "  twinforge score --from-config config.json --chip v5e --recipe tpu-exact-native --format json\n");
+      "  twinforge score --from-config config.json --chip v5e --recipe tpu-exact-native --format json\n"
+      "  twinforge score --from-config config.json --chip h200_sxm --chips 8 --mesh tp=8 --phase serve "
+      "--stack vllm \\\n"
+      "      --input-len 1024 --output-len 1024 --concurrency 64\n");
   AddModelFlags(verb, flags.model);
   AddRecipeFlags(verb, flags.recipe, false);
-  verb->get_option("--chip")->required();
-  verb->add_option("--phase", flags.phase, "prefill or decode")->check(CLI::IsMember({"prefill", "decode"}));
-  verb->add_option("--batch", flags.batch, "sequences")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  verb->add_option("--context", flags.context, "decode: cached tokens; prefill: new tokens of each sequence")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-  verb->add_option("--routing", flags.routing,
-                   "experts: same (all tokens choose alike: the least) or spread (as many as can be)")
-      ->check(CLI::IsMember({"same", "spread"}));
-  verb->add_option("--certificate", flags.certificate,
-                   "file to make: what proves the bounds, for `twinforge check`");
+  AddScoreFlags(verb, flags);
   SetRun(verb, invocation, [] { return RunScore(flags); });
 }
 

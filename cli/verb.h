@@ -24,6 +24,7 @@ struct Outcome {
   ExitCode exit = ExitCode::kDone;
   std::string done;  // what it has left on disk, in a sentence: "the twin is written to ./twin"; or ""
   std::string human;
+  std::vector<Json> lines;     // in place of both where there are any: JSON lines
   Json json = Json::object();  // `schema` and `tool_version` are added by the printer
 };
 

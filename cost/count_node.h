@@ -18,10 +18,12 @@ namespace twinforge {
 struct Step {
   const Graph& graph;
   const Workload& workload;
-  int64_t fresh = 1;    // new places of each sequence
-  int64_t past = 0;     // cached ones
-  int64_t rows = 0;     // batch * fresh
-  bool causal = false;  // some attention is: there is a cache, and the last logits are enough
+  int64_t fresh = 1;     // new places of each sequence
+  int64_t past = 0;      // cached ones
+  int64_t batch = 1;     // sequences of one data-parallel group
+  int64_t rows = 0;      // batch * fresh
+  int64_t all_rows = 0;  // of all groups
+  bool causal = false;   // some attention is: there is a cache, and the last logits are enough
   std::map<std::string, int64_t> symbols;  // batch, seq, past
 };
 

@@ -35,7 +35,14 @@ absl::Status CheckWorkload(const Workload& workload) {
   };
   TWIN_RETURN_IF_ERROR(check("batch", workload.batch, 1));
   TWIN_RETURN_IF_ERROR(check("context", workload.context, decode ? 0 : 1));
-  return check("shards", workload.shards, 1);
+  TWIN_RETURN_IF_ERROR(check("past", workload.past, 0));
+  if (workload.pp != 1)
+    return Error(1702, "pp", "pipeline stages are not counted yet", "split by tp, dp and ep instead");
+  for (const auto& [name, value] :
+       {std::pair("shards", workload.shards), std::pair("dp", workload.dp), std::pair("ep", workload.ep)}) {
+    TWIN_RETURN_IF_ERROR(check(name, value, 1));
+  }
+  return absl::OkStatus();
 }
 
 // Parameters of a graph, found faster than by its ordered map, and whether their bytes were met before: equal
@@ -146,11 +153,14 @@ absl::StatusOr<StepCount> CountStep(const Graph& graph, const Workload& workload
   Step step{.graph = graph, .workload = workload, .causal = HasCausalAttention(graph)};
   const bool decode = workload.phase == Phase::kDecode;
   step.fresh = decode ? 1 : workload.context;
-  step.past = decode ? workload.context : 0;
+  step.past = decode ? workload.context : workload.past;
+  step.batch = workload.local_batch();
   const Exact rows = Exact(workload.batch) * step.fresh;
-  if (rows.value() > kMaxSize) return Error(1703, "batch", "batch times context is out of range");
-  step.rows = rows.value();
-  step.symbols = {{"batch", workload.batch}, {"seq", step.fresh}, {"past", step.past}};
+  if (!rows.ok() || rows.value() > kMaxSize)
+    return Error(1703, "batch", "batch times context is out of range");
+  step.rows = step.batch * step.fresh;
+  step.all_rows = rows.value();
+  step.symbols = {{"batch", step.batch}, {"seq", step.fresh}, {"past", step.past}};
   StepCount count;
   count.nodes.reserve(graph.nodes().size());
   Params all(graph);

@@ -31,17 +31,28 @@ struct StoredArray {
   std::vector<int64_t> shape;
 };
 
+// What devices exchange after a node. `bytes`: of one device's array, as it is before (all-to-all,
+// all-gather) or after (all-reduce) the exchange.
+struct Collective {
+  enum class Kind : uint8_t { kAllReduce, kAllGather, kAllToAll };
+  Kind kind = Kind::kAllReduce;
+  Exact bytes;
+  int64_t devices = 1;
+};
+
 // What one node counts; nodes that are alike share one.
 struct NodeCount {
-  std::vector<Product> products;        // of one device
-  std::vector<StoredArray> weights;     // that the step reads, of one device
-  std::vector<StoredArray> stored;      // all parameters, one for each of node.params, of one device
+  std::vector<Product> products;     // of one device
+  std::vector<StoredArray> weights;  // that the step reads, of one device
+  // All parameters of one device, one entry for each of node.params: the array, and its scales.
+  std::vector<std::vector<StoredArray>> stored;
   std::vector<StoredArray> cache_read;  // of one device
   std::vector<StoredArray> cache_kept;  // of one device, after the step
-  Exact rows_read;                      // bytes gathered from tables, one device
-  Exact cache_written;                  // bytes, one device
-  Exact result_bytes;                   // of one device
-  std::vector<Exact> operand_bytes;     // one for each operand, of one device
+  std::vector<Collective> collectives;
+  Exact rows_read;                   // bytes gathered from tables, one device
+  Exact cache_written;               // bytes, one device
+  Exact result_bytes;                // of one device
+  std::vector<Exact> operand_bytes;  // one for each operand, of one device
   std::string note;
 };
 

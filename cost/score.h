@@ -11,29 +11,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cost/workload.h"
 #include "ir/graph.h"
 
 namespace twinforge {
-
-enum class Phase { kPrefill, kDecode };
-
-// Which experts the tokens of a step choose. Unknown to any proof, so it is declared, and each row that
-// depends on it says so.
-enum class Routing {
-  kSame,  // all tokens choose the same top_k experts, in as few groups as hold them: the least bytes, a bound
-          // always
-  kSpread,  // choices as different as can be: min(experts, tokens * top_k) distinct, evenly loaded
-};
-
-// One step. Prefill: `batch` sequences of `context` new tokens each, nothing cached. Decode: `batch`
-// sequences of one new token each, `context` tokens already cached.
-struct Workload {
-  Phase phase = Phase::kDecode;
-  int64_t batch = 1;
-  int64_t context = 1024;
-  int64_t shards = 1;  // tensor-parallel devices; sizes must divide, else a refusal that names the pad
-  Routing routing = Routing::kSame;
-};
 
 // Counts of one node under a workload, all devices together. Only matrix products count as flops; elementwise
 // work has no published rate on most chips and enters no bound.

@@ -35,6 +35,7 @@ struct Product {
   int64_t pairs = 0;           // kScores, kMix
   DType left = DType::kBF16;   // [m, k]
   DType right = DType::kBF16;  // [k, n]
+  bool attention = false;      // between activations: queries, keys and values; no weight
   Exact useful;                // multiply-adds at logical sizes, of all devices and all `count`
 };
 

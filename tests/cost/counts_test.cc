@@ -26,7 +26,7 @@ StepCount Count(const Graph& graph, const Workload& workload) {
 // A node's counts, with only those parameters in `stored` that no earlier node has.
 NodeCount At(const StepCount& step, NodeId id) {
   NodeCount node = step.KindOf(id);
-  std::vector<StoredArray> kept;
+  std::vector<std::vector<StoredArray>> kept;
   for (size_t i = 0; i < node.stored.size(); ++i) {
     if ((step.nodes[id].keeps >> i & 1) != 0) kept.push_back(node.stored[i]);
   }
@@ -50,6 +50,12 @@ int64_t Bytes(const std::vector<StoredArray>& arrays) {
   Exact bytes;
   for (const StoredArray& array : arrays) bytes += CompactBytes(array.dtype, array.shape);
   return bytes.value();
+}
+
+int64_t Bytes(const std::vector<std::vector<StoredArray>>& parameters) {
+  int64_t bytes = 0;
+  for (const std::vector<StoredArray>& arrays : parameters) bytes += Bytes(arrays);
+  return bytes;
 }
 
 Diagnostic Refusal(const Graph& graph, const Workload& workload) {

@@ -1,0 +1,50 @@
+// What `score` is asked, from flags or from a row of a table: one step, or an engine in steady state.
+#ifndef TWINFORGE_CLI_SCORE_REQUEST_H_
+#define TWINFORGE_CLI_SCORE_REQUEST_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/csv.h"
+#include "base/json.h"
+#include "cli/verb.h"
+#include "cost/serve.h"
+#include "cost/workload.h"
+
+namespace twinforge {
+
+struct ScoreFlags {
+  std::string chip;
+  std::string phase = "decode";
+  std::string routing = "same";
+  std::string mesh, dtype, activation_dtype, kv_dtype, stack;
+  int64_t chips = 0;  // 0: as many as the mesh has
+  int64_t shards = 1;
+  int64_t batch = 1;
+  int64_t context = 1024;
+  int64_t past = 0;
+  Serving serving;
+};
+
+struct ScoreRequest {
+  Workload workload;
+  Serving serving;
+  bool serves = false;
+  bool deploys = false;  // a mesh is named: what does not fit on it is refused, else said beside the bounds
+  std::string chip, stack, format;
+};
+
+// `config`: of the model, whose quantization_config says in which format it is stored where no flag does.
+// TF1702 where chips and mesh disagree, TF1704 for a format that is not known.
+absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue& config);
+
+// `flags` with the row's cells in place of those they name. Columns are the flags' names, "-" or "_" between
+// words; an empty cell leaves the flag. TF1003 with the line for an unknown column or a cell that is no such
+// value.
+absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, const CsvTable::Row& row,
+                                      std::string& config);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_CLI_SCORE_REQUEST_H_

@@ -1,0 +1,203 @@
+#include "cost/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/diagnostic.h"
+#include "base/status_macros.h"
+#include "cost/chip_file.h"
+#include "cost/ladder.h"
+
+namespace twinforge {
+namespace {
+
+constexpr absl::string_view kNames[kEstimateRungs] = {"kernel", "network", "launch", "power", "batch"};
+constexpr double kEightInTen =
+    1.2816;  // standard deviations to either side of a normal distribution's middle
+
+// What the numbers of an engine rest on; without one, the mean of all with a third of memory's tenth kept
+// free.
+struct Engine {
+  FittedConstants fitted;
+  Calibration::Stack stack;
+};
+
+absl::StatusOr<Engine> EngineOf(const std::string& stack, const Chip& chip, const std::string& format) {
+  const Calibration& calibration = ShippedCalibration();
+  Engine engine;
+  engine.stack.set_memory_fraction(1);
+  engine.stack.set_page(1);
+  if (!stack.empty()) {
+    TWIN_ASSIGN_OR_RETURN(const Calibration::Stack* row, FindStack(calibration, stack));
+    engine.stack = *row;
+  }
+  engine.fitted = ConstantsFor(calibration, stack, chip, format);
+  return engine;
+}
+
+// Each constant moved by its spread, the others in the middle: what that does to `seconds_of`, as shares.
+std::vector<Doubt> DoubtsOf(const FittedConstants& fitted,
+                            const std::function<double(const Constants&)>& seconds_of) {
+  const double mid = seconds_of(fitted.mid);
+  std::vector<Doubt> doubts;
+  double sum = 0;
+  for (int i = 0; i < kConstants; ++i) {
+    Constants moved = fitted.mid;
+    moved[i] *= std::exp(fitted.spread[i]);
+    const double change = std::log(seconds_of(moved) / mid);
+    if (change == 0) continue;
+    doubts.push_back({static_cast<Constant>(i), change * change});
+    sum += change * change;
+  }
+  for (Doubt& doubt : doubts) doubt.share /= sum;
+  std::stable_sort(doubts.begin(), doubts.end(),
+                   [](const Doubt& a, const Doubt& b) { return a.share > b.share; });
+  return doubts;
+}
+
+Interval Envelope(const FittedConstants& fitted, const std::function<double(const Constants&)>& seconds_of) {
+  Constants low = fitted.mid, high = fitted.mid;
+  for (int i = 0; i < kConstants; ++i) {
+    low[i] *= std::exp(-kEightInTen * fitted.spread[i]);
+    high[i] *= std::exp(kEightInTen * fitted.spread[i]);
+    if (AllConstants()[i].unit == "share") high[i] = std::min(high[i], 1.0);
+  }
+  return {seconds_of(low), seconds_of(fitted.mid), seconds_of(high)};
+}
+
+bool Certifiable(const FittedConstants& fitted, const std::vector<Doubt>& doubts) {
+  double assumed = 0;
+  for (const Doubt& doubt : doubts) {
+    if (fitted.assumed[static_cast<size_t>(doubt.constant)]) assumed += doubt.share;
+  }
+  return assumed <= 0.5;
+}
+
+// R4 to R8 after the score's own rungs, node by node, and the step's own row after them.
+void ExtendLadder(const StepTerms& terms, const FittedConstants& fitted, Score& score) {
+  std::vector<std::vector<double>> times;
+  for (const std::vector<double>& steps : score.attribution) {
+    std::vector<double> row;
+    double sum = 0;
+    for (const double step : steps) row.push_back(sum += step);
+    times.push_back(std::move(row));
+  }
+  for (size_t i = 0; i < times.size(); ++i) {
+    double last = times[i].back();
+    EstimateTimes estimated{};
+    estimated.fill(last);  // what only the source has costs its useful work at every rung
+    if (i < terms.step.nodes.size())
+      estimated = EstimateNode(terms.kinds[terms.step.nodes[i].kind], fitted, fitted.mid);
+    for (const double seconds : estimated) times[i].push_back(last = std::max(last, seconds));
+  }
+  std::vector<double> rest(score.ladder.size(), 0);
+  for (const double seconds : EstimateRest(static_cast<double>(terms.sequences), fitted.mid))
+    rest.push_back(seconds);
+  times.push_back(std::move(rest));
+  score.ops.push_back(
+      {.path = "step", .op = "host", .note = "scheduling, sampling, each sequence's own cost"});
+  std::vector<RungRow> rungs = score.ladder;
+  for (int i = 0; i < kEstimateRungs; ++i) {
+    rungs.push_back({.rung = absl::StrCat("R", rungs.size()),
+                     .name = std::string(kNames[i].data(), kNames[i].size()),
+                     .evidence = 'E'});
+  }
+  FillLadder(std::move(rungs), std::move(times), score);
+}
+
+absl::Status DoesNotFit(const ChipFigures& chip, const Capacity& capacity, int64_t batch,
+                        const std::string& devices) {
+  const double needed = static_cast<double>(capacity.parameter_bytes + capacity.cache_bytes);
+  const auto fits = static_cast<int64_t>(capacity.sequences);
+  const std::string fewer =
+      fits >= 1 && fits < batch ? absl::StrCat("a batch of ", fits, " would fit; ") : std::string();
+  return Error(1712, chip.summary.id,
+               absl::StrFormat("needs %.1f GB of the %.1f GB that a device gives", needed / 1e9,
+                               static_cast<double>(capacity.usable_bytes) / 1e9),
+               absl::StrCat(fewer, devices));
+}
+
+Workload AtRandom(Workload workload) {
+  if (workload.routing == Routing::kSame) workload.routing = Routing::kExpected;
+  return workload;
+}
+
+}  // namespace
+
+absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, const std::string& chip,
+                                      const Workload& workload, const std::string& stack,
+                                      const std::string& format, bool must_fit) {
+  TWIN_ASSIGN_OR_RETURN(const ChipFigures* figures, FindChipFacts(chip));
+  TWIN_ASSIGN_OR_RETURN(const Chip* file, FindIn(ShippedChips(), chip));
+  TWIN_ASSIGN_OR_RETURN(const Engine engine, EngineOf(stack, *file, format));
+  Forecast forecast;
+  TWIN_ASSIGN_OR_RETURN(forecast.score, ScoreGraph(graph, useful, chip, workload));
+  TWIN_ASSIGN_OR_RETURN(const StepTerms terms, TermsOf(*figures, graph, AtRandom(workload)));
+  const int64_t places = workload.context + (workload.phase == Phase::kPrefill ? workload.past : 0);
+  forecast.capacity =
+      CapacityOf(*figures, terms, places, engine.stack.memory_fraction(), engine.stack.page());
+  forecast.bound = forecast.score.ladder.back().seconds;
+  if (!forecast.capacity.feasible) {
+    Score apart = forecast.score;
+    NoteShortfall(*figures, graph, apart);
+    const absl::Status refusal = DoesNotFit(*figures, forecast.capacity, workload.batch, apart.shortfall);
+    if (must_fit) return refusal;
+    const Diagnostic said = *DiagnosticOf(refusal);
+    forecast.feasible = false;
+    forecast.score.shortfall = absl::StrCat(said.message, "; ", said.hint);
+    forecast.score.tokens_per_second = 0;
+    return forecast;
+  }
+  TWIN_RETURN_IF_ERROR(terms.network);
+  ExtendLadder(terms, engine.fitted, forecast.score);
+  const double mid = forecast.score.ladder.back().seconds;
+  forecast.seconds = Band(mid, engine.fitted.band, forecast.bound);
+  const auto seconds_of = [&](const Constants& constants) {
+    return EstimateStep(terms, engine.fitted, constants);
+  };
+  forecast.envelope = Envelope(engine.fitted, seconds_of);
+  forecast.doubts = DoubtsOf(engine.fitted, seconds_of);
+  forecast.basis = engine.fitted.basis;
+  forecast.certifiable = Certifiable(engine.fitted, forecast.doubts);
+  return forecast;
+}
+
+absl::StatusOr<ServingForecast> ForecastServing(const Graph& graph, const std::string& chip,
+                                                const Workload& workload, const Serving& serving,
+                                                const std::string& stack, const std::string& format) {
+  TWIN_ASSIGN_OR_RETURN(const ChipFigures* figures, FindChipFacts(chip));
+  TWIN_RETURN_IF_ERROR(CheckFigures(*figures));
+  TWIN_ASSIGN_OR_RETURN(const Chip* file, FindIn(ShippedChips(), chip));
+  TWIN_ASSIGN_OR_RETURN(const Engine engine, EngineOf(stack, *file, format));
+  TWIN_ASSIGN_OR_RETURN(const ServingTerms terms,
+                        ServingTermsOf(*figures, graph, AtRandom(workload), serving, engine.stack));
+  const FittedConstants& fitted = engine.fitted;
+  ServingForecast forecast{.capacity = terms.capacity, .basis = fitted.basis};
+  if (terms.capacity.kv_tokens > 0 && terms.capacity.sequences < 1) {
+    Score apart{.chip = chip, .workload = workload};
+    apart.workload.phase = Phase::kDecode;
+    apart.workload.batch = 1;
+    apart.workload.context = serving.input_len + serving.output_len;
+    NoteShortfall(*figures, graph, apart);
+    return DoesNotFit(*figures, terms.capacity, serving.concurrency, apart.shortfall);
+  }
+  const Steady steady = SteadyState(terms, fitted, fitted.mid);
+  Workload same = workload;
+  same.phase = Phase::kDecode;
+  same.batch = 1;
+  same.context = serving.input_len;
+  TWIN_ASSIGN_OR_RETURN(const Score least, ScoreGraph(graph, nullptr, chip, same));
+  forecast.tpot_bound = least.ladder.back().seconds;
+  forecast.tpot = Band(steady.tpot, fitted.band, forecast.tpot_bound);
+  forecast.ttft = Band(steady.ttft, fitted.first_token_band, 0);
+  forecast.running = steady.running;
+  forecast.tokens_per_second = static_cast<double>(steady.running) / forecast.tpot.mid;
+  forecast.doubts = DoubtsOf(
+      fitted, [&](const Constants& constants) { return SteadyState(terms, fitted, constants).tpot; });
+  return forecast;
+}
+
+}  // namespace twinforge

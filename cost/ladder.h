@@ -1,0 +1,24 @@
+// Rungs from the times of ops, so that every sum is exact: internal to cost/.
+#ifndef TWINFORGE_COST_LADDER_H_
+#define TWINFORGE_COST_LADDER_H_
+
+#include <vector>
+
+#include "cost/chip.h"
+#include "cost/score.h"
+
+namespace twinforge {
+
+// Sets ladder and attribution. `times` [op][rung], never decreasing; `rungs` without their seconds.
+//
+// All times are rounded down to multiples of one power of two, so coarse that no sum of them needs more than
+// 52 bits: sums and differences of the ladder are then exact in any order. The relative loss is below 2^-50
+// of the step.
+void FillLadder(std::vector<RungRow> rungs, std::vector<std::vector<double>> times, Score& score);
+
+// Sets `shortfall` to what is missing and how many devices would do.
+void NoteShortfall(const ChipFigures& chip, const Graph& graph, Score& score);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_COST_LADDER_H_

@@ -1,0 +1,60 @@
+// What a step asks of a chip, node by node: seconds of each resource alone, at published rates.
+//
+//   layers.0.mlp   kernels 0.9 ms   weight_read 1.4 ms   exchange: all-reduce of 0.5 MB over 8
+//
+// Bounds take the largest of them (score.h); estimates say what each costs beyond that (estimate.h).
+#ifndef TWINFORGE_COST_TERMS_H_
+#define TWINFORGE_COST_TERMS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cost/chip.h"
+#include "cost/counts.h"
+#include "cost/score.h"
+#include "ir/graph.h"
+
+namespace twinforge {
+
+// Seconds on one device, all at published rates.
+struct NodeTerms {
+  double dtype =
+      0;  // useful work at legal rates, shared by all devices; conversions where their rate is known
+  double shape = 0;        // kernels + attention: one device's products, idle places included
+  double memory = 0;       // weight_read + cache_read, and activations larger than all on-chip memory
+  double kernels = 0;      // products with parameters
+  double attention = 0;    // products between activations
+  double weight_read = 0;  // parameters and rows of tables
+  double cache_read = 0;   // cache read and written
+  double vector = 0;       // operands and results, if each crossed the memory bus once
+  bool experts = false;    // its kernels are experts
+  bool launches = false;   // has products, so that a kernel must be started
+  double exchange = 0;     // bytes of its collectives at published bandwidths
+  double messages = 0;     // hops of its collectives, each of which has a latency
+  Exact useful;            // multiply-adds, all devices
+  OpCount counts;          // path and op empty
+};
+
+struct StepTerms {
+  StepCount step;
+  std::vector<NodeTerms> kinds;  // one for each of step.kinds
+  std::vector<int64_t> uses;     // nodes of each kind
+  Exact parameter_bytes;         // of one device, as its memory holds them
+  Exact cache_bytes;             // of one device, after the step
+  int64_t devices = 1;
+  int64_t groups = 1;     // of devices that share the batch
+  int64_t sequences = 1;  // of one group
+  absl::Status network;   // why exchanges are unknown: no bound needs them, every estimate does
+};
+
+// Refuses as ScoreGraph() does.
+absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload);
+
+// TF1707 at `place`: a count that 64 bits do not hold.
+absl::Status CountOverflow(absl::string_view place);
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_COST_TERMS_H_
