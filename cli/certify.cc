@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "cost/certificate.h"
+#include "cost/certificate_estimates.h"
 
 namespace twinforge {
 
@@ -24,10 +24,11 @@ absl::Status WriteNewFile(const std::string& path, absl::string_view text) {
 }
 
 absl::Status WriteCertificate(const std::string& path, const Graph& source, const std::optional<Graph>& twin,
-                              const std::string& chip, const Workload& workload, Outcome& outcome) {
+                              const ScoreRequest& request, Outcome& outcome) {
   if (path.empty()) return absl::OkStatus();
   TWIN_ASSIGN_OR_RETURN(const std::string text,
-                        CertificateText(twin ? *twin : source, twin ? &source : nullptr, chip, workload));
+                        ForecastCertificate(twin ? *twin : source, twin ? &source : nullptr, request.chip,
+                                            request.workload, request.stack, request.format));
   TWIN_RETURN_IF_ERROR(WriteNewFile(path, text));
   const char* who = twin ? "twin" : "source";
   absl::StrAppend(&outcome.human, "  certificate of the ", who, "'s bounds: ", path, "; `twinforge check ",

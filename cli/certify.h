@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "cli/score_request.h"
 #include "cli/verb.h"
-#include "cost/score.h"
 #include "ir/graph.h"
 
 namespace twinforge {
@@ -21,7 +21,7 @@ absl::Status WriteNewFile(const std::string& path, absl::string_view text);
 // Certifies the twin's score where there is a twin, else the source's, and says so in `outcome`. Nothing
 // where `path` is empty.
 absl::Status WriteCertificate(const std::string& path, const Graph& source, const std::optional<Graph>& twin,
-                              const std::string& chip, const Workload& workload, Outcome& outcome);
+                              const ScoreRequest& request, Outcome& outcome);
 
 }  // namespace twinforge
 

@@ -131,10 +131,18 @@ absl::StatusOr<Outcome> RunSteps(const Graph& source, const std::optional<Graph>
   return outcome;
 }
 
+// One step of one model on one chip is certified.
+absl::Status CheckCertificateFits(const Flags& flags) {
+  if (flags.certificate.empty()) return absl::OkStatus();
+  if (!flags.batch_file.empty() || flags.score.phase == "serve")
+    return Error(1003, "--certificate", "is of one step: prefill or decode, and no --batch-file");
+  return CheckFileIsNew(flags.certificate);
+}
+
 absl::StatusOr<Outcome> RunScore(Flags flags) {
   flags.score.chip = flags.recipe.chip;
   flags.score.shards = flags.recipe.shards;
-  TWIN_RETURN_IF_ERROR(CheckFileIsNew(flags.certificate));
+  TWIN_RETURN_IF_ERROR(CheckCertificateFits(flags));
   if (!flags.batch_file.empty()) return RunBatch(flags);
   if (flags.score.chip.empty())
     return Error(1003, "score", "--chip is required", "`twinforge chip list` names those that are known");
@@ -151,11 +159,7 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
   }
   if (request.serves) return RunServing(twin_graph ? *twin_graph : source, flags.score, request);
   TWIN_ASSIGN_OR_RETURN(Outcome outcome, RunSteps(source, twin_graph, flags.score, request));
-  if (flags.certificate.empty()) return outcome;
-  if (request.workload.dp > 1 || request.workload.ep > 1)
-    return Error(1003, "--certificate", "certifies tensor-parallel meshes alone", "leave dp and ep away");
-  TWIN_RETURN_IF_ERROR(
-      WriteCertificate(flags.certificate, source, twin_graph, request.chip, request.workload, outcome));
+  TWIN_RETURN_IF_ERROR(WriteCertificate(flags.certificate, source, twin_graph, request, outcome));
   return outcome;
 }
 

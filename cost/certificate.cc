@@ -119,16 +119,43 @@ OpGroups GroupsOf(const Graph& graph, const Graph* source, const StepCount& step
   return groups;
 }
 
+absl::string_view RoutingWord(Routing routing) {
+  switch (routing) {
+    case Routing::kSame:
+      return "same";
+    case Routing::kSpread:
+      return "spread";
+    case Routing::kExpected:
+      return "expected";
+  }
+  return "";
+}
+
+// Axes of one device and what nobody asked for are left out.
 std::string WorkloadLines(const Workload& w) {
-  return absl::StrCat("workload phase ", w.phase == Phase::kDecode ? "decode" : "prefill",
-                      "\nworkload batch ", w.batch, "\nworkload context ", w.context, "\nworkload tp ",
-                      w.shards, "\nworkload routing ", w.routing == Routing::kSame ? "same" : "spread", "\n");
+  std::string text;
+  const auto line = [&](const char* key, const auto& value) {
+    absl::StrAppend(&text, "workload ", key, " ", value, "\n");
+  };
+  line("phase", w.phase == Phase::kDecode ? "decode" : "prefill");
+  line("batch", w.batch);
+  line("context", w.context);
+  if (w.past > 0) line("past", w.past);
+  line("tp", w.shards);
+  if (w.dp > 1) line("dp", w.dp);
+  if (w.ep > 1) line("ep", w.ep);
+  if (w.pp > 1) line("pp", w.pp);
+  line("routing", RoutingWord(w.routing));
+  if (w.precision.weights) line("weights", w.precision.weights->name);
+  if (w.precision.activations) line("activations", Name(*w.precision.activations));
+  if (w.precision.cache) line("cache", Name(*w.precision.cache));
+  return text;
 }
 
 class CertificateWriter {
  public:
   CertificateWriter(const ChipFigures& figures, const Workload& workload, std::string& text)
-      : figures_(figures), devices_(static_cast<Natural128>(workload.shards)), text_(text) {}
+      : figures_(figures), devices_(static_cast<Natural128>(workload.devices())), text_(text) {}
 
   void Run(const Chip& chip, const StepCount& step, const std::vector<OpGroup>& groups) {
     std::set<DType> operands;
@@ -354,6 +381,7 @@ absl::StatusOr<std::string> CertificateText(const Graph& graph, const Graph* use
   if (useful != nullptr) {
     Workload whole = workload;
     whole.shards = 1;
+    whole.ep = 1;
     TWIN_ASSIGN_OR_RETURN(source_step, CountStep(*useful, whole));
   }
   const std::string graph_hash = CertifiedHash(graph);

@@ -90,11 +90,16 @@ TEST(Law, WhatIsCertifiedIsAccepted) {
   int accepted = 0;
   for (int i = 0; i < 1500; ++i) {
     const Graph graph = MakeModel(RandomSizes(random));
+    constexpr Routing kRoutings[] = {Routing::kSame, Routing::kSpread, Routing::kExpected};
+    const int64_t groups = int64_t{1} << (random() % 3);
     const Workload workload = {.phase = i % 2 == 0 ? Phase::kDecode : Phase::kPrefill,
                                .batch = int64_t{1} << (random() % 8),
                                .context = 1 + static_cast<int64_t>(random() % 9000),
                                .shards = int64_t{1} << (random() % 4),
-                               .routing = random() % 2 == 0 ? Routing::kSame : Routing::kSpread};
+                               .routing = kRoutings[random() % 3],
+                               .past = i % 2 == 0 ? 0 : static_cast<int64_t>(random() % 3) * 700,
+                               .dp = groups,
+                               .ep = random() % 2 == 0 ? 1 : groups};
     const std::string& chip = chips[random() % chips.size()].id;
     const absl::StatusOr<Score> score = ScoreGraph(graph, nullptr, chip, workload);
     const absl::StatusOr<std::string> text = CertificateText(graph, nullptr, chip, workload);

@@ -57,6 +57,41 @@ def test_three_programs_agree(tool, configs, tmp_path, model, chip):
         recompute(path.read_text())
 
 
+@pytest.mark.parametrize("words", [
+    ["--mesh", "tp=1,dp=8,ep=8", "--routing", "expected"], ["--mesh", "tp=2,dp=4,ep=8", "--dtype", "fp8_block"],
+    ["--chips", "4", "--dtype", "int8", "--kv-dtype", "fp8"], ["--chips", "8", "--phase", "prefill", "--past", "500"]])
+@pytest.mark.parametrize("chip", ["tpu7x", "h200_sxm"])
+def test_meshes_and_types_of_serving_are_certified(tool, configs, tmp_path, words, chip):
+    path = tmp_path / "c.cert"
+    done = tool("score", "--from-config", configs / "qwen3-30b-a3b" / "config.json", "--chip", chip, "--batch", 16, *words, "--certificate", path)
+    assert done.code == 0, done
+    assert tool("check", path).code == 0
+    recompute(path.read_text())
+    text = path.read_text()
+    for word in ("dp", "ep"):
+        assert (f"workload {word} " in text) == (f"{word}=" in " ".join(words))
+    assert ("workload weights " in text) == ("--dtype" in words) and ("workload past 500" in text) == ("--past" in words)
+    assert ("workload routing expected" in text) == ("expected" in words)
+
+
+def test_estimates_are_carried(llama, tool, tmp_path, configs):
+    text = llama.read_text()
+    ends = [re.search(rf"^rung R{rung} \w+ class E low (\S+) mid (\S+) high (\S+)$", text, re.M).groups() for rung in range(4, 9)]
+    assert all(low <= mid <= high for low, mid, high in ends) and ends == sorted(ends)
+    score = tool.json("score", "--from-config", configs / "llama-3.1-8b" / "config.json", "--chip", "v6e", *STEP)
+    for rung, (_, mid, _) in zip(score["ladder"][4:], ends):
+        assert abs(float(mid) - rung["seconds"]) < 1e-13
+    large = tmp_path / "large.cert"     # fits no single chip: bounds alone
+    assert tool("score", "--from-config", configs / "gpt-oss-120b" / "config.json", "--chip", "v6e", "--certificate", large).code == 0
+    assert "feasible no" in large.read_text() and "class E" not in large.read_text() and tool("check", large).code == 0
+
+
+@pytest.mark.parametrize("words", [["--phase", "serve"], ["--batch-file", "rows.csv"]])
+def test_only_a_step_is_certified(tool, configs, tmp_path, words):
+    done = tool("score", "--from-config", configs / "llama-3.1-8b" / "config.json", "--chip", "v6e", *words, "--certificate", tmp_path / "c")
+    assert done.code == 2 and done.codes == ["TF1003"] and "is of one step" in done.err, done
+
+
 def test_a_twin_is_certified_whether_planned_or_opened(tool, tiny, tmp_path):
     assert tool.forge(tiny, "tpu-exact-native", tmp_path / "twin", "--chip", "v6e").code == 0
     planned, opened = tmp_path / "planned.cert", tmp_path / "opened.cert"
