@@ -36,8 +36,8 @@ struct CertificateConstant {
   std::string source;
 };
 
-// What an estimated rung adds to the one before it: its parts, in seconds from 0 to 9000, low <= mid <= high,
-// written to 10^-15 s.
+// What an estimated rung adds to the one before it: its parts, in seconds from 0 to 10^12, low <= mid <=
+// high, written to 10^-15 s.
 struct CertificatePart {
   std::string what;  // "launches"
   double low = 0;

@@ -73,8 +73,8 @@ Zeptoseconds SecondsOf(Natural128 count, Natural128 rate) {
 }
 
 Zeptoseconds SecondsOf(double seconds) {
-  TWIN_CHECK(seconds >= 0 && seconds <= 9000, "seconds out of range");
-  return {static_cast<Natural128>(std::llround(seconds * 1e15)) * 1000000};
+  TWIN_CHECK(seconds >= 0 && seconds <= 1e12, "seconds out of range");
+  return {static_cast<Natural128>(static_cast<long double>(seconds) * 1e15L + 0.5L) * 1000000};
 }
 
 std::string SecondsText(Zeptoseconds seconds) {

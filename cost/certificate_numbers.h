@@ -34,7 +34,7 @@ Natural128 InUnits(const std::string& decimal, absl::string_view unit);
 
 // count / rate, rounded down. REQUIRES: 0 < rate < 2^117.
 Zeptoseconds SecondsOf(Natural128 count, Natural128 rate);
-// The nearest multiple of 10^-15 s. REQUIRES: 0 <= seconds <= 9000.
+// The nearest multiple of 10^-15 s. REQUIRES: 0 <= seconds <= 10^12.
 Zeptoseconds SecondsOf(double seconds);
 
 std::string SecondsText(Zeptoseconds seconds);

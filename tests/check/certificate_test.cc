@@ -292,6 +292,8 @@ TEST(Decimals, AreThoseOfTheChipFile) {
   EXPECT_TRUE(InUnits("0.001", "TFLOP/s") == Natural128{1000000000});
   EXPECT_EQ(SecondsText(SecondsOf(Natural128{2}, Natural128{3})), "0.666666666666666666666");
   EXPECT_EQ(SecondsText(SecondsOf(0.25)), "0.250000000000000000000");
+  EXPECT_EQ(SecondsText(SecondsOf(0.001)), "0.001000000000000000000");
+  EXPECT_EQ(SecondsText(SecondsOf(1e12)), "1000000000000.000000000000000000000");
   EXPECT_EQ(RoundedDecimal(1.0 / 3), "0.333333333333333");
   EXPECT_EQ(RoundedDecimal(20), "20");
 }

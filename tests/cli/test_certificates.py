@@ -86,6 +86,15 @@ def test_estimates_are_carried(llama, tool, tmp_path, configs):
     assert "feasible no" in large.read_text() and "class E" not in large.read_text() and tool("check", large).code == 0
 
 
+def test_hours_of_a_step_are_certified(tool, configs, tmp_path):
+    path = tmp_path / "long.cert"
+    done = tool("score", "--from-config", configs / "llama-3.1-8b" / "config.json", "--chip", "v5e", "--phase", "prefill", "--batch", 1000,
+                "--context", 500000, "--certificate", path)
+    assert done.code == 0 and tool("check", path).code == 0, done
+    assert int(re.search(r"rung R3 memory class B seconds (\d+)", path.read_text()).group(1)) > 9000
+    recompute(path.read_text())
+
+
 @pytest.mark.parametrize("words", [["--phase", "serve"], ["--batch-file", "rows.csv"]])
 def test_only_a_step_is_certified(tool, configs, tmp_path, words):
     done = tool("score", "--from-config", configs / "llama-3.1-8b" / "config.json", "--chip", "v6e", *words, "--certificate", tmp_path / "c")
