@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "cli/asymmetry_report.h"
 #include "cli/certify.h"
 #include "cli/open.h"
 #include "cli/score_report.h"
@@ -25,6 +26,7 @@ struct Flags {
   ScoreFlags score;
   std::string batch_file;
   std::string certificate;
+  std::string against;
 };
 
 Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
@@ -139,6 +141,33 @@ absl::Status CheckCertificateFits(const Flags& flags) {
   return CheckFileIsNew(flags.certificate);
 }
 
+// The twin's gain on this chip beside its gain on another. Where a chip refuses source or twin there is no
+// ratio, and the ladder above stands.
+void AddAsymmetry(const Graph& source, const Graph& twin, const std::string& against,
+                  const ScoreRequest& request, Outcome& outcome) {
+  const absl::StatusOr<Asymmetry> asymmetry =
+      AsymmetryOf(source, twin, request.chip, against, request.workload, request.stack, request.format);
+  if (asymmetry.ok()) {
+    outcome.json["asymmetry"] = AsymmetryJson(*asymmetry);
+    absl::StrAppend(&outcome.human, AsymmetryText(*asymmetry));
+    return;
+  }
+  outcome.json["asymmetry"] = {{"refused", RefusalJson(asymmetry.status())}};
+  const Diagnostic d = DiagnosticOf(asymmetry.status()).value_or(Diagnostic());
+  absl::StrAppend(&outcome.human, "no asymmetry against ", against, ": ", d.place, ": ", d.message, "\n");
+}
+
+// --against asks of a step what its twin gains: it needs a step, a twin, and a chip that is known.
+absl::Status CheckAgainst(const Flags& flags, const ScoreRequest& request, bool has_twin) {
+  if (flags.against.empty()) return absl::OkStatus();
+  TWIN_RETURN_IF_ERROR(FindChip(flags.against).status());
+  if (request.serves) return Error(1003, "--against", "compares a step", "give --phase decode or prefill");
+  if (!has_twin)
+    return Error(1003, "--against", "compares what a twin gains, and there is none",
+                 "give --recipe, or a twin's folder");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Outcome> RunScore(Flags flags) {
   flags.score.chip = flags.recipe.chip;
   flags.score.shards = flags.recipe.shards;
@@ -157,9 +186,11 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
     TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, target, opened.model));
     twin_graph = twin.model.graph;
   }
+  TWIN_RETURN_IF_ERROR(CheckAgainst(flags, request, twin_graph.has_value()));
   if (request.serves) return RunServing(twin_graph ? *twin_graph : source, flags.score, request);
   TWIN_ASSIGN_OR_RETURN(Outcome outcome, RunSteps(source, twin_graph, flags.score, request));
   TWIN_RETURN_IF_ERROR(WriteCertificate(flags.certificate, source, twin_graph, request, outcome));
+  if (!flags.against.empty()) AddAsymmetry(source, *twin_graph, flags.against, request, outcome);
   return outcome;
 }
 
@@ -196,6 +227,8 @@ void AddScoreFlags(CLI::App* verb, Flags& flags) {
       ->check(CLI::IsMember({"same", "expected", "spread"}));
   verb->add_option("--certificate", flags.certificate,
                    "file to make: what proves the bounds, for `twinforge check`");
+  verb->add_option("--against", flags.against,
+                   "another chip: what the twin gains on --chip beyond what it gains there");
   verb->add_option("--batch-file", flags.batch_file,
                    "a CSV whose columns are named like these flags: a JSON line for each row");
 }

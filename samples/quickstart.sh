@@ -27,6 +27,8 @@ for model in llama-3.1-8b qwen3-30b-a3b gpt-oss-120b; do
   run score --from-config samples/configs/$model/config.json --recipe tpu-exact-native --chip v6e --batch 8 --context 2048
 done
 run plan --from-config samples/configs/qwen2.5-7b/config.json --recipe tpu-exact-native --chip v6e --shards 8
+run score samples/tiny-llama --recipe tpu-exact-portable --kernel paged --chip v6e --phase prefill --context 512 \
+  --against h100_sxm
 
 echo
 echo "portable twin (loads in unmodified transformers): $out/tiny-llama-portable"

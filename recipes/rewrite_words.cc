@@ -1,0 +1,90 @@
+#include "recipes/rewrite_words.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "base/diagnostic.h"
+#include "cost/layer_shape.h"
+
+namespace twinforge {
+namespace {
+
+// The size that the rewrite goes to, where the question takes one.
+int64_t Target(const std::string& rewrite, const CompiledShape& twin, const Graph& graph) {
+  if (rewrite == "pad_head_dim") return twin.head_dim;
+  if (rewrite == "pad_ffn") return twin.d_ff;
+  if (rewrite == "replicate_kv_heads") return twin.kv_heads;
+  if (rewrite == "pad_vocab") return twin.vocab;
+  return rewrite == "group_experts" ? ExpertGroupOf(graph) : 0;
+}
+
+bool AnySite(const StepReport& step, absl::string_view end) {
+  return std::any_of(step.sites.begin(), step.sites.end(),
+                     [&](const std::string& site) { return absl::EndsWith(site, end); });
+}
+
+CompiledWord Ask(const CompiledQuestion& question) {
+  absl::StatusOr<CompiledWord> word = WordOfCompiler(question);
+  if (word.ok()) return *std::move(word);
+  const Diagnostic d = DiagnosticOf(word.status()).value_or(Diagnostic());
+  return {.note = d.message};  // sizes beyond what was compiled: nobody knows
+}
+
+// Heads padded and kv heads repeated are one rewrite to the compiler.
+std::string CompilersName(const std::string& transform) {
+  return transform == "pad_heads" ? "replicate_kv_heads" : transform;
+}
+
+}  // namespace
+
+std::string TransformOf(const StepReport& step) { return step.step.substr(step.step.find(' ') + 1); }
+
+std::vector<RewriteWord> WordsOf(const RecipeReport& report, const Graph& source, const Graph& twin,
+                                 const AdviceRequest& request) {
+  const Workload& w = request.workload;
+  CompiledQuestion question{.chip = request.chip,
+                            .step = {.phase = w.phase, .sequences = w.local_batch(), .context = w.context},
+                            .shards = w.shards};
+  const std::optional<CompiledShape> layer = LayerShapeOf(source), layer_after = LayerShapeOf(twin);
+  const std::optional<CompiledShape> head = HeadShapeOf(source), head_after = HeadShapeOf(twin);
+  std::vector<RewriteWord> words;
+  std::set<std::string> asked;
+  for (const StepReport& step : report.steps) {
+    const std::string name = CompilersName(TransformOf(step));
+    if (step.sites.empty() || !asked.insert(name).second) continue;
+    question.rewrite = name;
+    const bool of_head = name == "pad_vocab" || AnySite(step, "lm_head");
+    const bool of_layer = name != "pad_vocab" &&
+                          !(of_head && std::all_of(step.sites.begin(), step.sites.end(), [](const auto& s) {
+                              return absl::EndsWith(s, "lm_head");
+                            }));
+    if (of_layer && (!layer || !layer_after)) {
+      words.push_back({name, "layer", {.note = "no layer of this kind was compiled"}});
+    } else if (of_layer) {
+      question.shape = *layer;
+      question.to = Target(name, *layer_after, twin);
+      question.qkv_too = AnySite(step, ".q");
+      words.push_back({name, "layer", Ask(question)});
+    }
+    if (!of_head || !head || !head_after) continue;
+    question.shape = *head;
+    question.to = Target(name, *head_after, twin);
+    question.qkv_too = false;
+    words.push_back({name, "head", Ask(question)});
+  }
+  return words;
+}
+
+std::optional<int> SignOfWords(const std::vector<RewriteWord>& words) {
+  std::optional<int> sign;
+  for (const RewriteWord& word : words) {
+    if (word.word.source == CompiledSource::kUnknown) continue;
+    if (word.word.sign > 0) return 1;
+    sign = std::min(sign.value_or(0), word.word.sign);
+  }
+  return sign;
+}
+
+}  // namespace twinforge
