@@ -76,8 +76,8 @@ Json AsymmetryJson(const Asymmetry& a) {
 
 std::string AsymmetryLine(const Asymmetry& a) {
   const std::string verdict = !a.claimed        ? "no asymmetry is claimed"
-                              : a.ratio.low > 1 ? absl::StrCat("the rewrite is ", a.chip, "'s")
-                                                : absl::StrCat("the rewrite is ", a.against, "'s");
+                              : a.ratio.low > 1 ? absl::StrCat("it favours ", a.chip)
+                                                : absl::StrCat("it favours ", a.against);
   return absl::StrFormat(
       "asymmetric advantage of %s over %s: %.4f, four in five between %.4f and %.4f; at the bounds %.4f; "
       "%s\n",

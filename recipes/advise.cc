@@ -70,7 +70,7 @@ std::string Changed(double ratio) {
 }
 
 std::string CompilerText(const std::optional<int>& sign) {
-  if (!sign) return "the compiler was not asked";
+  if (!sign) return "the compiler's word is unknown";
   return *sign < 0   ? "the compiler sees a gain"
          : *sign > 0 ? "the compiler sees a loss"
                      : "the compiler sees no change";
