@@ -197,10 +197,13 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
 void AddScoreFlags(CLI::App* verb, Flags& flags) {
   ScoreFlags& score = flags.score;
   constexpr int64_t kMost = int64_t{1} << 31;
-  verb->add_option("--phase", score.phase, "prefill, decode, or serve: an engine in steady state")
-      ->check(CLI::IsMember({"prefill", "decode", "serve"}));
+  verb->add_option("--phase", score.phase, "prefill, decode, train, or serve: an engine in steady state")
+      ->check(CLI::IsMember({"prefill", "decode", "serve", "train"}));
+  verb->add_flag("--rematerialise", score.rematerialise,
+                 "train: blocks keep their input alone and compute their inside again");
   verb->add_option("--batch", score.batch, "sequences")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  verb->add_option("--context", score.context, "decode: cached tokens; prefill: new tokens of each sequence")
+  verb->add_option("--context", score.context,
+                   "decode: cached tokens; prefill, train: new tokens of each sequence")
       ->check(CLI::Range(int64_t{1}, kMost));
   verb->add_option("--past", score.past, "prefill: tokens cached before")
       ->check(CLI::Range(int64_t{0}, kMost));

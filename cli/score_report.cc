@@ -93,10 +93,12 @@ std::string MemoryText(absl::string_view who, const Forecast& f) {
 std::string Title(const Score& score) {
   const Workload& w = score.workload;
   const Mesh mesh{.tp = w.shards, .dp = w.dp, .ep = w.ep, .pp = w.pp};
-  return absl::StrCat(score.chip,
-                      mesh.chips() > 1 ? absl::StrCat(" x ", mesh.chips(), " (", MeshText(mesh), ")") : "",
-                      ", ", w.phase == Phase::kDecode ? "decode" : "prefill", ", batch ", w.batch,
-                      ", context ", w.context, ": least time of a step under each further constraint\n");
+  return absl::StrCat(
+      score.chip, mesh.chips() > 1 ? absl::StrCat(" x ", mesh.chips(), " (", MeshText(mesh), ")") : "", ", ",
+      w.training                  ? "train"
+      : w.phase == Phase::kDecode ? "decode"
+                                  : "prefill",
+      ", batch ", w.batch, ", context ", w.context, ": least time of a step under each further constraint\n");
 }
 
 }  // namespace
@@ -112,6 +114,11 @@ Json ForecastJson(const Forecast& forecast) {
   json["seconds"]["bound"] = forecast.bound;
   if (forecast.feasible) json["envelope"] = IntervalJson(forecast.envelope);
   json["tokens_per_second"] = score.tokens_per_second;
+  if (score.workload.training && forecast.feasible) {
+    const double useful = score.ladder[1].seconds;
+    json["mfu"] = IntervalJson(
+        {useful / forecast.seconds.high, useful / forecast.seconds.mid, useful / forecast.seconds.low});
+  }
   json["feasible"] = forecast.feasible;
   if (!forecast.feasible) json["shortfall"] = score.shortfall;
   json["kv_tokens"] = forecast.capacity.kv_tokens;

@@ -69,7 +69,8 @@ absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue&
   w.past = flags.past;
   request.serves = flags.phase == "serve";
   request.deploys = flags.chips > 0 || !flags.mesh.empty();
-  w.phase = flags.phase == "prefill" ? Phase::kPrefill : Phase::kDecode;
+  w.phase = flags.phase == "prefill" || flags.phase == "train" ? Phase::kPrefill : Phase::kDecode;
+  if (flags.phase == "train") w.training = Training{.rematerialise = flags.rematerialise};
   w.routing = flags.routing == "spread"     ? Routing::kSpread
               : flags.routing == "expected" ? Routing::kExpected
                                             : Routing::kSame;
@@ -133,7 +134,7 @@ absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, c
     return Error(1003, absl::StrCat("line ", row.line, ", ", name),
                  absl::StrCat(JsonQuoted(value, 100), " is unknown"));
   };
-  TWIN_RETURN_IF_ERROR(member("phase", flags.phase, {"prefill", "decode", "serve"}));
+  TWIN_RETURN_IF_ERROR(member("phase", flags.phase, {"prefill", "decode", "serve", "train"}));
   TWIN_RETURN_IF_ERROR(member("routing", flags.routing, {"same", "spread", "expected"}));
   return flags;
 }

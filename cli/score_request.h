@@ -24,6 +24,7 @@ struct ScoreFlags {
   int64_t batch = 1;
   int64_t context = 1024;
   int64_t past = 0;
+  bool rematerialise = false;
   Serving serving;
 };
 

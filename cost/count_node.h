@@ -31,6 +31,12 @@ struct Step {
 absl::Status CountNode(const Step& step, const Node& node, absl::Span<const Param* const> params,
                        NodeCount& count);
 
+// What a training step makes of a forward pass's counts: each product and its two gradients, the saved
+// operands, the optimiser's state and the exchanges of a data-parallel axis.
+//
+//   y = x W            dx = dy W^T            dW = x^T dy
+void MakeTraining(const Workload& workload, NodeCount& count);
+
 }  // namespace twinforge
 
 #endif  // TWINFORGE_COST_COUNT_NODE_H_

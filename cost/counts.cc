@@ -36,6 +36,8 @@ absl::Status CheckWorkload(const Workload& workload) {
   TWIN_RETURN_IF_ERROR(check("batch", workload.batch, 1));
   TWIN_RETURN_IF_ERROR(check("context", workload.context, decode ? 0 : 1));
   TWIN_RETURN_IF_ERROR(check("past", workload.past, 0));
+  if (workload.training && (decode || workload.past > 0))
+    return Error(1703, "training", "a training step has no cache", "score a step of whole sequences");
   if (workload.pp != 1)
     return Error(1702, "pp", "pipeline stages are not counted yet", "split by tp, dp and ep instead");
   for (const auto& [name, value] :
@@ -102,6 +104,7 @@ class Kinds {
     for (const NodeId operand : node.operands) {
       counted.operand_bytes.push_back(count_.KindOf(operand).result_bytes);
     }
+    if (step_.workload.training) MakeTraining(step_.workload, counted);
     const int32_t kind = static_cast<int32_t>(count_.kinds.size());
     count_.kinds.push_back(std::move(counted));
     models_.push_back({&node, params});
@@ -150,7 +153,8 @@ Exact CausalPairs(int64_t past, int64_t fresh, int64_t window) {
 
 absl::StatusOr<StepCount> CountStep(const Graph& graph, const Workload& workload) {
   TWIN_RETURN_IF_ERROR(CheckWorkload(workload));
-  Step step{.graph = graph, .workload = workload, .causal = HasCausalAttention(graph)};
+  // Training needs the logits of every place.
+  Step step{.graph = graph, .workload = workload, .causal = HasCausalAttention(graph) && !workload.training};
   const bool decode = workload.phase == Phase::kDecode;
   step.fresh = decode ? 1 : workload.context;
   step.past = decode ? workload.context : workload.past;

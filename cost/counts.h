@@ -46,6 +46,8 @@ struct NodeCount {
   std::vector<StoredArray> weights;  // that the step reads, of one device
   // All parameters of one device, one entry for each of node.params: the array, and its scales.
   std::vector<std::vector<StoredArray>> stored;
+  // In training, what the optimiser reads and writes of each of them.
+  std::vector<std::vector<StoredArray>> updated;
   std::vector<StoredArray> cache_read;  // of one device
   std::vector<StoredArray> cache_kept;  // of one device, after the step
   std::vector<Collective> collectives;

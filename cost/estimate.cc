@@ -36,7 +36,7 @@ EstimateTimes EstimateRest(double sequences, const Constants& constants) {
 
 double EstimateStep(const StepTerms& terms, const FittedConstants& fitted, const Constants& constants,
                     double scale) {
-  double seconds = EstimateRest(scale * static_cast<double>(terms.sequences), constants)[kEstimateRungs - 1];
+  double seconds = EstimateRest(scale * terms.hosted, constants)[kEstimateRungs - 1];
   for (size_t i = 0; i < terms.kinds.size(); ++i) {
     NodeTerms node = terms.kinds[i];
     for (double* of_batch : {&node.kernels, &node.attention, &node.cache_read, &node.vector, &node.exchange})

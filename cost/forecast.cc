@@ -94,8 +94,7 @@ void ExtendLadder(const StepTerms& terms, const FittedConstants& fitted, Score& 
     for (const double seconds : estimated) times[i].push_back(last = std::max(last, seconds));
   }
   std::vector<double> rest(score.ladder.size(), 0);
-  for (const double seconds : EstimateRest(static_cast<double>(terms.sequences), fitted.mid))
-    rest.push_back(seconds);
+  for (const double seconds : EstimateRest(terms.hosted, fitted.mid)) rest.push_back(seconds);
   times.push_back(std::move(rest));
   score.ops.push_back(
       {.path = "step", .op = "host", .note = "scheduling, sampling, each sequence's own cost"});
@@ -140,6 +139,7 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
   forecast.capacity =
       CapacityOf(*figures, terms, places, engine.stack.memory_fraction(), engine.stack.page());
   forecast.bound = forecast.score.ladder.back().seconds;
+  if (workload.training) forecast.capacity.kv_tokens = 0;  // what is kept are operands for the backward pass
   if (!forecast.capacity.feasible) {
     Score apart = forecast.score;
     NoteShortfall(*figures, graph, apart);

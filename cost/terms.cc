@@ -185,6 +185,7 @@ absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, c
   terms.devices = workload.devices();
   terms.groups = workload.dp;
   terms.sequences = workload.local_batch();
+  terms.hosted = workload.training ? 0 : static_cast<double>(terms.sequences);
   TWIN_ASSIGN_OR_RETURN(const Chip* file, FindIn(ShippedChips(), chip.summary.id));
   AddResidents(chip, terms);
   if (!(terms.parameter_bytes + terms.cache_bytes).ok()) return CountOverflow(graph.name());
@@ -194,7 +195,13 @@ absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, c
     const int32_t kind = terms.step.nodes[id].kind;
     // Kinds are numbered in the order in which nodes meet them.
     if (++terms.uses[kind] > 1) continue;
-    absl::StatusOr<NodeTerms> node = TermsOfNode(chip, terms.step.kinds[kind], terms.devices, resident);
+    NodeCount count = terms.step.kinds[kind];
+    for (size_t i = 0; i < count.updated.size(); ++i) {
+      // A tied parameter is updated once.
+      if ((terms.step.nodes[id].keeps >> i & 1) != 0)
+        count.weights.insert(count.weights.end(), count.updated[i].begin(), count.updated[i].end());
+    }
+    absl::StatusOr<NodeTerms> node = TermsOfNode(chip, count, terms.devices, resident);
     if (!node.ok()) return WithPlace(node.status(), graph.nodes()[id].path);
     node->experts = graph.nodes()[id].op == OpKind::kMoe;
     terms.network.Update(AddExchanges(*file, terms.step.kinds[kind], *node));

@@ -46,6 +46,7 @@ struct StepTerms {
   int64_t devices = 1;
   int64_t groups = 1;     // of devices that share the batch
   int64_t sequences = 1;  // of one group
+  double hosted = 1;      // of them, those that a serving host has work with: none in training
   absl::Status network;   // why exchanges are unknown: no bound needs them, every estimate does
 };
 

@@ -66,6 +66,14 @@ struct Mesh {
 absl::StatusOr<Mesh> ParseMesh(absl::string_view text);
 std::string MeshText(const Mesh& mesh);  // "tp=8,ep=8"; axes of size 1 left out, "tp=1" for none
 
+// A training step: forward, backward and AdamW's update, of master weights and two moments in f32. Devices of
+// a `dp` axis share all state (ZeRO-3, FSDP): each gathers a layer's weights for forward and backward, and
+// scatters their gradients.
+struct Training {
+  bool rematerialise =
+      false;  // blocks keep their input alone and compute their inside again in the backward pass
+};
+
 // One step. Prefill: `batch` sequences of `context` new tokens each, after `past` cached ones. Decode:
 // `batch` sequences of one new token each, `context` tokens already cached.
 struct Workload {
@@ -79,6 +87,7 @@ struct Workload {
   int64_t ep = 1;    // groups that share the experts, among shards x dp devices
   int64_t pp = 1;    // stages that share the layers
   Precision precision;
+  std::optional<Training> training;  // of kPrefill, with nothing cached before
 
   int64_t devices() const { return shards * dp; }  // of one stage
   // Sequences of one data-parallel group, the fullest one.
