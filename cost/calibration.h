@@ -24,7 +24,7 @@ struct FittedConstants {
   double band = 0;              // four in five estimates are off by less, as a logarithm
   double first_token_band = 0;
   bool seen = false;  // this engine on this generation in this format was measured
-  std::string basis;  // "fitted on 180 rows of trtllm on hopper in fp8"
+  std::string basis;  // "fitted on 180 rows of trtllm on sm_90 in fp8"
 };
 
 // The build's own. Lives as long as the process.
@@ -34,7 +34,7 @@ const Calibration& ShippedCalibration();
 absl::Status CheckCalibration(const Calibration& calibration);
 
 std::string FamilyOf(const Chip& chip);      // "gpu" or "tpu"
-std::string GenerationOf(const Chip& chip);  // "hopper"
+std::string GenerationOf(const Chip& chip);  // "sm_90"
 
 // TF1711 for an engine that no measurement is of; its hint names those known.
 absl::StatusOr<const Calibration::Stack*> FindStack(const Calibration& calibration, absl::string_view stack);

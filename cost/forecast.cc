@@ -58,14 +58,16 @@ std::vector<Doubt> DoubtsOf(const FittedConstants& fitted,
   return doubts;
 }
 
-Interval Envelope(const FittedConstants& fitted, const std::function<double(const Constants&)>& seconds_of) {
+// Nodes at their bounds count with those, as in the ladder whose last rung is `mid`.
+Interval Envelope(const FittedConstants& fitted, const std::function<double(const Constants&)>& seconds_of,
+                  double mid, double bound) {
   Constants low = fitted.mid, high = fitted.mid;
   for (int i = 0; i < kConstants; ++i) {
     low[i] *= std::exp(-kEightInTen * fitted.spread[i]);
     high[i] *= std::exp(kEightInTen * fitted.spread[i]);
     if (AllConstants()[i].unit == "share") high[i] = std::min(high[i], 1.0);
   }
-  return {seconds_of(low), seconds_of(fitted.mid), seconds_of(high)};
+  return {std::clamp(seconds_of(low), bound, mid), mid, std::max(mid, seconds_of(high))};
 }
 
 bool Certifiable(const FittedConstants& fitted, const std::vector<Doubt>& doubts) {
@@ -110,7 +112,7 @@ void ExtendLadder(const StepTerms& terms, const FittedConstants& fitted, Score& 
 absl::Status DoesNotFit(const ChipFigures& chip, const Capacity& capacity, int64_t batch,
                         const std::string& devices) {
   const double needed = static_cast<double>(capacity.parameter_bytes + capacity.cache_bytes);
-  const auto fits = static_cast<int64_t>(capacity.sequences);
+  const int64_t fits = capacity.sequences;
   const std::string fewer =
       fits >= 1 && fits < batch ? absl::StrCat("a batch of ", fits, " would fit; ") : std::string();
   return Error(1712, chip.summary.id,
@@ -135,7 +137,7 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
   Forecast forecast;
   TWIN_ASSIGN_OR_RETURN(forecast.score, ScoreGraph(graph, useful, chip, workload));
   TWIN_ASSIGN_OR_RETURN(const StepTerms terms, TermsOf(*figures, graph, AtRandom(workload)));
-  const int64_t places = workload.context + (workload.phase == Phase::kPrefill ? workload.past : 0);
+  const int64_t places = workload.context + (workload.phase == Phase::kPrefill ? workload.past : int64_t{1});
   forecast.capacity =
       CapacityOf(*figures, terms, places, engine.stack.memory_fraction(), engine.stack.page());
   forecast.bound = forecast.score.ladder.back().seconds;
@@ -152,13 +154,15 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
     return forecast;
   }
   TWIN_RETURN_IF_ERROR(terms.network);
+  const size_t bounds = forecast.score.ladder.size();
   ExtendLadder(terms, engine.fitted, forecast.score);
+  forecast.bound = forecast.score.ladder[bounds - 1].seconds;  // as the longer ladder rounds it down
   const double mid = forecast.score.ladder.back().seconds;
   forecast.seconds = Band(mid, engine.fitted.band, forecast.bound);
   const auto seconds_of = [&](const Constants& constants) {
     return EstimateStep(terms, engine.fitted, constants);
   };
-  forecast.envelope = Envelope(engine.fitted, seconds_of);
+  forecast.envelope = Envelope(engine.fitted, seconds_of, forecast.seconds.mid, forecast.bound);
   forecast.doubts = DoubtsOf(engine.fitted, seconds_of);
   forecast.basis = engine.fitted.basis;
   forecast.certifiable = Certifiable(engine.fitted, forecast.doubts);
@@ -176,7 +180,7 @@ absl::StatusOr<ServingForecast> ForecastServing(const Graph& graph, const std::s
                         ServingTermsOf(*figures, graph, AtRandom(workload), serving, engine.stack));
   const FittedConstants& fitted = engine.fitted;
   ServingForecast forecast{.capacity = terms.capacity, .basis = fitted.basis};
-  if (terms.capacity.kv_tokens > 0 && terms.capacity.sequences < 1) {
+  if (!terms.capacity.feasible && terms.capacity.sequences < 1) {
     Score apart{.chip = chip, .workload = workload};
     apart.workload.phase = Phase::kDecode;
     apart.workload.batch = 1;

@@ -1,11 +1,13 @@
 #include "cost/memory.h"
 
-#include <algorithm>
 #include <cmath>
+
+#include "absl/numeric/int128.h"
+#include "cost/exact.h"
 
 namespace twinforge {
 
-Capacity CapacityOf(const ChipFigures& chip, const StepTerms& terms, int64_t context, double memory_fraction,
+Capacity CapacityOf(const ChipFigures& chip, const StepTerms& terms, int64_t tokens, double memory_fraction,
                     int64_t page) {
   Capacity capacity;
   capacity.parameter_bytes = terms.parameter_bytes.value();
@@ -13,16 +15,16 @@ Capacity CapacityOf(const ChipFigures& chip, const StepTerms& terms, int64_t con
   capacity.usable_bytes =
       static_cast<int64_t>(std::floor(static_cast<double>(chip.memory_bytes) * memory_fraction));
   const int64_t free = capacity.usable_bytes - capacity.parameter_bytes;
-  capacity.feasible = capacity.parameter_bytes + capacity.cache_bytes <= capacity.usable_bytes;
-  if (capacity.cache_bytes == 0 || terms.sequences == 0) return capacity;
-  const double pages = std::ceil(static_cast<double>(context) / static_cast<double>(page));
-  const double rounding =
-      pages * static_cast<double>(page) / static_cast<double>(std::max<int64_t>(context, 1));
-  const double each =
-      static_cast<double>(capacity.cache_bytes) / static_cast<double>(terms.sequences) * rounding;
-  const double fit = std::max(0.0, static_cast<double>(free) / each);
-  capacity.sequences = fit * static_cast<double>(terms.groups);
-  capacity.kv_tokens = static_cast<int64_t>(std::floor(capacity.sequences * static_cast<double>(context)));
+  capacity.feasible = free >= 0;
+  if (capacity.cache_bytes == 0 || free < 0) return capacity;
+  // In integers: a cache that just fits must not be lost to rounding.
+  const absl::uint128 cached = absl::uint128(terms.sequences) * tokens;
+  const auto pages =
+      static_cast<int64_t>(absl::uint128(free) * cached / (absl::uint128(capacity.cache_bytes) * page));
+  const int64_t each = pages / CeilDiv(tokens, page);
+  capacity.kv_tokens = pages * page * terms.groups;
+  capacity.sequences = each * terms.groups;
+  capacity.feasible = each >= terms.sequences;
   return capacity;
 }
 

@@ -1,10 +1,11 @@
 // What fits into the memory of a mesh: parameters first, then caches, page by page.
 //
-//   kv_tokens = (share of memory that the engine takes - parameters) / bytes of a cached token, in whole
-//   pages
+//   pages     = (share of memory that the engine takes - parameters) / bytes of a page of the cache
+//   kv_tokens = pages x tokens of a page
+//   sequences = pages / pages of one sequence
 //
-// Parameters are counted tensor by tensor in the types they are stored in, embeddings, heads and norms
-// included, with padding and replication.
+// all rounded down, for each group of devices. Parameters are counted tensor by tensor in the types they are
+// stored in, embeddings, heads and norms included, with padding and replication.
 #ifndef TWINFORGE_COST_MEMORY_H_
 #define TWINFORGE_COST_MEMORY_H_
 
@@ -21,13 +22,14 @@ struct Capacity {
   int64_t parameter_bytes = 0;  // of one device
   int64_t cache_bytes = 0;      // of one device, for the sequences that were asked for
   int64_t usable_bytes = 0;     // of one device, for parameters and caches
-  int64_t kv_tokens = 0;        // of the whole mesh, at this context; 0: the model keeps no cache
-  double sequences = 0;         // of this context that fit, in all groups
-  bool feasible = true;
+  int64_t kv_tokens = 0;        // of the whole mesh, windows as full as these sequences have them
+  int64_t sequences = 0;        // of this length that fit, in all groups
+  bool feasible = true;         // parameters fit, and so do the sequences that were asked for
 };
 
-// `terms`: a decode step of `context` cached tokens in each sequence.
-Capacity CapacityOf(const ChipFigures& chip, const StepTerms& terms, int64_t context, double memory_fraction,
+// `tokens`: that the cache of `terms` holds of each sequence. A model without a cache has room for none.
+// REQUIRES: tokens > 0, page > 0.
+Capacity CapacityOf(const ChipFigures& chip, const StepTerms& terms, int64_t tokens, double memory_fraction,
                     int64_t page);
 
 }  // namespace twinforge

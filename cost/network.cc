@@ -81,6 +81,8 @@ absl::StatusOr<Exchange> OverHostBus(const Chip& chip, const Collective& collect
 absl::StatusOr<Exchange> OverTorus(const Chip& chip, const Collective& collective) {
   TWIN_ASSIGN_OR_RETURN(const double link, Known(chip, chip.link_bandwidth_one_way(), "bandwidth of a link"));
   TWIN_ASSIGN_OR_RETURN(const double pod, Known(chip, chip.pod_chips(), "number of chips in a slice"));
+  if (chip.torus_axes() < 1)
+    return Error(1706, chip.id(), "no source says how many axes its torus has", "score one device");
   const double n = static_cast<double>(collective.devices);
   const int64_t within = std::min(collective.devices, static_cast<int64_t>(pod));
   const double multiple = InBaseUnits(chip.wrap_multiple());

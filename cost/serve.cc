@@ -1,13 +1,45 @@
 #include "cost/serve.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
 #include "base/status_macros.h"
 
 namespace twinforge {
 
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr double kConverged = 1e-12;
+
+// Of a function that rises from above 0 to at most 1 at 1, by secants from 1 down.
+template <typename Function>
+double FixedPoint(const Function& function) {
+  double last = 1, above = function(last) - last;
+  double at = last + above;
+  for (int i = 0; i < 40 && std::abs(above) > kConverged; ++i) {
+    const double rest = function(at) - at;
+    const double next = rest == above ? at : at - rest * (at - last) / (rest - above);
+    last = at;
+    above = rest;
+    at = std::clamp(next, 0.0, 1.0);
+  }
+  return at;
+}
+
+}  // namespace
+
 absl::StatusOr<ServingTerms> ServingTermsOf(const ChipFigures& chip, const Graph& graph, Workload workload,
                                             const Serving& serving, const Calibration::Stack& stack) {
+  for (const auto& [name, value] :
+       {std::pair("input-len", serving.input_len), std::pair("output-len", serving.output_len),
+        std::pair("concurrency", serving.concurrency)}) {
+    if (value < 1 || value > kMostTokens)
+      return Error(1703, name, absl::StrCat(value, " is out of range"), "give a number from 1 on");
+  }
   ServingTerms terms;
   terms.output_len = static_cast<double>(serving.output_len);
   workload.phase = Phase::kDecode;
@@ -15,10 +47,11 @@ absl::StatusOr<ServingTerms> ServingTermsOf(const ChipFigures& chip, const Graph
   workload.past = 0;
   workload.context = serving.input_len + serving.output_len / 2;
   TWIN_ASSIGN_OR_RETURN(terms.decode, TermsOf(chip, graph, workload));
-  terms.capacity = CapacityOf(chip, terms.decode, workload.context, stack.memory_fraction(), stack.page());
-  const auto fits = static_cast<int64_t>(terms.capacity.sequences);
-  if (terms.capacity.kv_tokens > 0 && fits >= 1 && fits < serving.concurrency) {
-    workload.batch = fits;
+  terms.capacity =
+      CapacityOf(chip, terms.decode, workload.context + 1, stack.memory_fraction(), stack.page());
+  const int64_t fits = terms.capacity.sequences;
+  if (!terms.capacity.feasible && fits >= 1) {
+    workload.batch = std::min(fits, serving.concurrency);
     TWIN_ASSIGN_OR_RETURN(terms.decode, TermsOf(chip, graph, workload));
   }
   terms.batch = static_cast<double>(workload.batch);
@@ -37,15 +70,17 @@ Steady SteadyState(const ServingTerms& terms, const FittedConstants& fitted, con
   const double wait = prompt * (1 + Of(constants, Constant::kQueue) * others);
   // Prompts that a group's running sequences wait for in each step, when all of the batch runs.
   const double prompts = terms.batch / groups / terms.output_len;
-  Steady steady;
-  double running = 1;  // share of the batch
-  for (int i = 0; i < 8; ++i) {
-    steady.tpot = EstimateStep(terms.decode, fitted, constants, running) +
-                  Of(constants, Constant::kShare) * running * prompts * prompt;
-    const double output = terms.output_len * steady.tpot;
-    running = (running + output / (output + wait)) / 2;
-  }
-  steady.running = running * terms.batch;
+  const auto tpot = [&](double running) {
+    return EstimateStep(terms.decode, fitted, constants, running) +
+           Of(constants, Constant::kShare) * running * prompts * prompt;
+  };
+  // The share that runs where a share of `running` would make clients wait so long.
+  const auto share = [&](double running) {
+    const double output = terms.output_len * tpot(running);
+    return output / (output + wait);
+  };
+  const double running = FixedPoint(share);
+  Steady steady{.tpot = tpot(running), .wait = wait, .running = running * terms.batch};
   steady.ttft =
       prompt * (1 + Of(constants, Constant::kFirstQueue) * others) + Of(constants, Constant::kFirstPrompt);
   return steady;

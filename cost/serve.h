@@ -27,18 +27,20 @@ struct ServingTerms {
   StepTerms prefill;  // one prompt on each group of devices
   double batch = 0;   // sequences of `decode`
   double output_len = 0;
-  Capacity capacity;  // at the longest: input and output
+  Capacity capacity;  // half way through the output, which is the mean of sequences in steady state
 };
 
-// `batch` is the concurrency, or what `memory_fraction` of the memory holds where that is less.
-// REQUIRES: workload gives mesh, precision and routing; its phase, batch and context are not read.
+// TF1703 for lengths and clients below 1. `batch` is the concurrency, or what `memory_fraction` of the memory
+// holds where that is less. REQUIRES: workload gives mesh, precision and routing; its phase, batch and
+// context are not read.
 absl::StatusOr<ServingTerms> ServingTermsOf(const ChipFigures& chip, const Graph& graph, Workload workload,
                                             const Serving& serving, const Calibration::Stack& stack);
 
 struct Steady {
   double tpot = 0;     // seconds of each output token after the first
   double ttft = 0;     // to the first one
-  double running = 0;  // sequences that generate at a time
+  double wait = 0;     // of a sequence between its answers: prefill and the prompts before it
+  double running = 0;  // sequences that generate at a time: batch x output / (output + wait), Little's law
 };
 
 Steady SteadyState(const ServingTerms& terms, const FittedConstants& fitted, const Constants& constants);
