@@ -2,68 +2,18 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/csv.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "bench/measured_table.h"
 #include "cost/chip_file.h"
-#include "importers/importer.h"
 
 namespace twinforge {
 namespace {
-
-// Graphs by model name, from the configs of a table.
-class Models {
- public:
-  explicit Models(nlohmann::json configs) {
-    for (const nlohmann::json& model : configs["models"]) configs_.emplace(model["name"], model["config"]);
-  }
-
-  absl::StatusOr<const Graph*> Find(const std::string& name) {
-    const auto known = graphs_.find(name);
-    if (known != graphs_.end()) return &known->second;
-    const auto config = configs_.find(name);
-    if (config == configs_.end()) return absl::NotFoundError(absl::StrCat("no config of ", name));
-    TWIN_ASSIGN_OR_RETURN(Model model, ModelFromConfigText(config->second.dump(), name));
-    return &graphs_.emplace(name, std::move(model.graph)).first->second;
-  }
-
- private:
-  std::map<std::string, nlohmann::json> configs_;
-  std::map<std::string, Graph> graphs_;
-};
-
-// The same layers under the name that has a config.
-std::string Canonical(absl::string_view name) {
-  const std::pair<absl::string_view, absl::string_view> kSame[] = {
-      {"nvidia/DeepSeek-R1-NVFP4", "deepseek-ai/DeepSeek-R1"},
-      {"nvidia/Llama-3.1-8B-Instruct-FP8", "meta-llama/Llama-3.1-8B-Instruct"},
-      {"nvidia/Qwen3-32B-NVFP4", "Qwen/Qwen3-32B"},
-      {"Llama3.1-70B", "meta-llama/Llama-3.1-70B"}};
-  for (const auto& [other, own] : kSame) {
-    if (other == name) return std::string(own);
-  }
-  return std::string(name);
-}
-
-struct Cell {
-  const CsvTable& table;
-  const CsvTable::Row& row;
-  const std::string& Text(absl::string_view column) const { return table.Get(row, column); }
-  double Number(absl::string_view column) const {
-    double value = 0;
-    return absl::SimpleAtod(Text(column), &value) ? value : 0;
-  }
-  int64_t Count(absl::string_view column) const {
-    return std::max<int64_t>(1, static_cast<int64_t>(Number(column)));
-  }
-};
 
 // The table's own note of how many clients there were, where it has one. Rows in which that exceeds
 // batch_size count sequences of one device.
@@ -121,9 +71,14 @@ absl::StatusOr<FitRow> ServingRow(const Cell& cell, Models& models, const Calibr
   row.seconds = cell.Number("silicon_tpot_ms") / 1e3;
   row.first_token = cell.Number("silicon_ttft_ms") / 1e3;
   if (!(row.seconds > 0) || !(row.first_token > 0)) return absl::UnavailableError("no time");
-  for (const char* column : {"backend", "backend_version", "model_path", "system", "gemm_quant_mode", "isl",
-                             "osl", "tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size"})
+  for (const char* column :
+       {"backend", "backend_version", "model_path", "system", "gemm_quant_mode", "isl", "osl"})
+    absl::StrAppend(&row.choices, cell.Text(column), " ");
+  row.table = row.choices;
+  for (const char* column : {"tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size"})
     absl::StrAppend(&row.table, cell.Text(column), " ");
+  row.devices = workload.devices();
+  row.clients = static_cast<double>(serving.concurrency);
   row.partition =
       absl::StrCat(model.substr(model.find('/') + 1), " ", file->id(), " ", format, " ", row.stack);
   return row;
@@ -212,10 +167,7 @@ absl::StatusOr<MeasuredRows> ReadMeasuredRows(const std::string& folder, const C
     TWIN_ASSIGN_OR_RETURN(texts[name], ReadTextFile(absl::StrCat(folder, "/", name), int64_t{64} << 20));
     absl::StrAppend(&measured.hashes, measured.hashes.empty() ? "" : "; ", name, " ", Sha256Hex(texts[name]));
   }
-  // One config there has a time step limit of Infinity, as Python writes it and JSON cannot; no cost depends
-  // on it.
-  Models models(
-      nlohmann::json::parse(absl::StrReplaceAll(texts["model_configs.json"], {{"Infinity", "null"}})));
+  Models models(texts["model_configs.json"]);
   const auto take = [&](absl::StatusOr<FitRow> row, const std::string& id) {
     if (row.ok()) {
       measured.rows.push_back(*std::move(row));

@@ -21,12 +21,15 @@ struct FitRow {
   std::string id;
   std::string partition;  // chip, format, engine and model: errors are shown for each
   std::string table;      // rows that differ in the number of clients alone have one
+  std::string choices;    // rows that differ in the parallelism too have one: what an operator chooses from
   std::string family, stack, generation, format;
   Kind kind = Kind::kServe;
   ServingTerms serving;  // kStep: `decode` alone
   FittedConstants chip;  // its measured excesses
   double seconds = 0;    // TPOT, or of the step
   double first_token = 0;
+  int64_t devices = 1;
+  double clients = 0;
 };
 
 // Above the speed of light, or at odds with another row of its table: the row's reason, or "" for a sound

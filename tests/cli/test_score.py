@@ -131,7 +131,7 @@ def test_a_table_that_is_not_there(tool, llama, tmp_path):
     (["--chip", "v6e", "--mesh", "tp=2", "--chips", 3], 3, "TF1702", "tp x dp x pp"), (["--chip", "v6e", "--mesh", "tp=4", "--shards", 2], 3, "TF1702", "tp=4"),
     (["--chip", "v6e", "--mesh", "pp=2"], 3, "TF1702", "tp, dp and ep"), (["--chip", "v6e", "--stack", "tgi"], 3, "TF1711", "vllm"),
     (["--chip", "gh200", "--chips", 2], 3, "TF1706", "chip"), (["--chip", "v6e", "--mesh", "tp=5"], 3, "TF1702", "5 shards"),
-    (["--chip", "v6e", "--phase", "train"], 2, "TF1001", "prefill"), (["--chip", "v5e", "--dtype", "nvfp4"], 3, "TF1704", "bf16"),
+    (["--chip", "v6e", "--phase", "train"], 2, "TF1001", "prefill"), (["--chip", "b300_sxm", "--dtype", "int8"], 3, "TF1704", "bf16"),
 ])
 def test_refusals_name_the_nearest_that_is_known(tool, llama, words, status, code, says):
     done = tool("score", *llama, *words)

@@ -227,9 +227,23 @@ TEST(Forecasts, RefuseWhatTheyDoNotKnow) {
   EXPECT_EQ(of("v6e", "", {.batch = 0}).code, 1703);
   EXPECT_EQ(of("v6e", "", {.pp = 2}).code, 1702);
   EXPECT_EQ(of("gh200", "", {.shards = 2}).code, 1706) << "its network is not published";
-  Workload fp4{};
-  SetFormat("nvfp4", fp4);
-  EXPECT_EQ(of("v5e", "", fp4).code, 1704);
+  Workload int8{};
+  SetFormat("int8", int8);
+  EXPECT_EQ(of("b300_sxm", "", int8).code, 1704);
+}
+
+// Four-bit floats are multiplied where a chip can, and only stored so where it cannot.
+TEST(Forecasts, WidenFourBitFloatsWhereTheyMust) {
+  const Graph graph = MakeModel(Llama8B());
+  Workload fp4, wide;
+  SetFormat("mxfp4", fp4);
+  const auto of = [&](const std::string& chip, const Workload& w) {
+    return ForecastStep(graph, nullptr, chip, w, "", "mxfp4")->score.ladder;
+  };
+  EXPECT_NEAR(of("v6e", fp4)[1].seconds, of("v6e", wide)[1].seconds, kRounding * of("v6e", wide)[8].seconds)
+      << "multiplied in bf16";
+  EXPECT_LT(of("v6e", fp4)[3].seconds, of("v6e", wide)[3].seconds / 2) << "read in four bits";
+  EXPECT_LT(of("b200_sxm", fp4)[1].seconds, of("b200_sxm", wide)[1].seconds / 2);
 }
 
 // The batch that the refusal names is the largest that is accepted.
