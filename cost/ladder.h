@@ -12,8 +12,8 @@ namespace twinforge {
 // Sets ladder and attribution. `times` [op][rung], never decreasing; `rungs` without their seconds.
 //
 // All times are rounded down to multiples of one power of two, so coarse that no sum of them needs more than
-// 52 bits: sums and differences of the ladder are then exact in any order. The relative loss is below 2^-50
-// of the step.
+// 52 bits: sums and differences of the ladder are then exact in any order. Each op loses less than
+// 2^-50 of the whole step.
 void FillLadder(std::vector<RungRow> rungs, std::vector<std::vector<double>> times, Score& score);
 
 // Sets `shortfall` to what is missing and how many devices would do.

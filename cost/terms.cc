@@ -173,17 +173,6 @@ absl::Status AddExchanges(const Chip& chip, const NodeCount& node, NodeTerms& te
   return absl::OkStatus();
 }
 
-// Four-bit floats on a chip that does not multiply them are only stored so, as four-bit integers are
-// everywhere: engines widen them to what their activations are, bf16.
-Workload Widened(const ChipFigures& chip, Workload workload) {
-  Precision& precision = workload.precision;
-  if (!precision.weights || precision.weights->multiplied != DType::kF4) return workload;
-  if (FindMode(chip, DType::kF4, DType::kF4).ok()) return workload;
-  precision.weights->multiplied = DType::kBF16;
-  if (precision.activations == DType::kF4) precision.activations = DType::kBF16;
-  return workload;
-}
-
 }  // namespace
 
 absl::Status CountOverflow(absl::string_view place) {
@@ -192,7 +181,7 @@ absl::Status CountOverflow(absl::string_view place) {
 
 absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload) {
   StepTerms terms;
-  TWIN_ASSIGN_OR_RETURN(terms.step, CountStep(graph, Widened(chip, workload)));
+  TWIN_ASSIGN_OR_RETURN(terms.step, CountStep(graph, workload));
   terms.devices = workload.devices();
   terms.groups = workload.dp;
   terms.sequences = workload.local_batch();

@@ -34,7 +34,7 @@ enum class Routing {
 struct WeightFormat {
   std::string name;           // "fp8_block", as typed
   DType stored;               // of an element
-  DType multiplied;           // what the matrix unit is given; f4 becomes bf16 where a chip has no f4
+  DType multiplied;           // what the matrix unit is given
   int64_t group_in = 0;       // elements of the contraction axis under one scale; 0: one scale in all
   int64_t group_out = 1;      // and of the output axis
   DType scale = DType::kF32;  // of a scale

@@ -89,7 +89,7 @@ def test_fixed_interfaces(tool, tiny, configs):
     assert len(steps["pad_heads"]["sites"]) == 28 and len(steps["replicate_kv_heads"]["sites"]) == 28
     for name in ("llama-3.1-8b", "qwen3-30b-a3b", "gpt-oss-120b"):
         said = tool.json("score", "--from-config", configs / name / "config.json", "--chip", "v6e", "--phase", "decode", "--batch", 8, "--context", 2048,
-                         "--recipe", "tpu-exact-native", "--shards", 4)
+                         "--recipe", "tpu-exact-native")
         seconds = [rung["seconds"] for rung in said["ladder"]]
         assert [rung["rung"] for rung in said["ladder"]][:4] == ["R0", "R1", "R2", "R3"] and seconds == sorted(seconds)
         # What does not fit on the chip has bounds and no estimate.

@@ -90,7 +90,7 @@ def test_tables_name_their_models(batch, configs, tmp_path):
     ("batch", "many", "TF1003"), ("batch", "-1", "TF1003"), ("batch", "1.5", "TF1003"), ("batch", "99999999999999999999", "TF1003"), ("batch", "0", "TF1703"),
     ("phase", "train", "TF1003"), ("routing", "round-robin", "TF1003"), ("mesh", "xp=2", "TF1702"), ("dtype", "fp7", "TF1704"), ("kv_dtype", "fp7", "TF1704"),
     ("activation_dtype", "fp7", "TF1704"), ("stack", "tgi", "TF1711"), ("chips", "3", "TF1702"), ("speed", "9", "TF1003"), ("chip", "", None),
-    ("batch", "100000", "TF1712"), ("from_config", "no.json", "TF1202"),
+    ("from_config", "no.json", "TF1202"),
 ])
 def test_a_bad_cell_is_refused_within_its_line(batch, column, cell, code):
     table = f"{column},note\n".replace("note", "context") + f"{cell},512\n"
@@ -104,6 +104,12 @@ def test_a_bad_cell_is_refused_within_its_line(batch, column, cell, code):
     assert ("seconds" in lines[1]) == (column != "speed"), lines[1]
     if code == "TF1003":
         assert "line 2" in lines[0]["refused"]["message"] and column in lines[0]["refused"]["message"]
+
+
+def test_a_row_that_does_not_fit_has_bounds_alone(batch):
+    many, few = batch("batch\n100000\n1\n", "--chip", "v6e")
+    assert many["feasible"] is False and "a batch of " in many["shortfall"] and len(many["ladder"]) == 4, many
+    assert few["feasible"] is True and len(few["ladder"]) == 9
 
 
 @pytest.mark.parametrize("column", ["output_len", "input-len", "concurrency"])
@@ -139,10 +145,11 @@ def test_refusals_name_the_nearest_that_is_known(tool, llama, words, status, cod
 
 
 def test_what_does_not_fit_names_what_does(tool, llama):
-    done = tool("score", *llama, "--chip", "v6e", "--batch", 100, "--context", 4096)
-    assert done.codes == ["TF1712"] and "a batch of " in done.err and "shards would do" in done.err, done
-    fits = done.err.split("a batch of ")[1].split()[0]
-    assert tool("score", *llama, "--chip", "v6e", "--batch", fits, "--context", 4096).code == 0
-    assert tool("score", *llama, "--chip", "v6e", "--batch", int(fits) + 1, "--context", 4096).codes == ["TF1712"]
+    def of(count):
+        return tool.json("score", *llama, "--chip", "v6e", "--batch", count, "--context", 4096)
+    said = of(100)
+    assert said["feasible"] is False and "shards would do" in said["shortfall"] and len(said["ladder"]) == 4
+    fits = int(said["shortfall"].split("a batch of ")[1].split()[0])
+    assert of(fits)["feasible"] is True and of(fits + 1)["feasible"] is False
     served = tool("score", *llama, "--chip", "v5e", "--phase", "serve", "--stack", "vllm")
     assert served.codes == ["TF1712"] and "2 shards would do" in served.err, served
