@@ -37,10 +37,6 @@ Provenance ProvenanceOf(const Twin& twin, const RecipeFlags& flags, std::string 
 absl::StatusOr<Outcome> Forge(const ForgeFlags& flags) {
   Outcome outcome;
   TWIN_ASSIGN_OR_RETURN(Model model, OpenFlags(flags.model));
-  if (!model.has_bytes() && !flags.dry_run) {
-    return Error(1003, "--from-config", "has no tensors to write",
-                 "`twinforge plan` works on a config alone");
-  }
   std::string source_graph = Text(model.graph);
   TWIN_ASSIGN_OR_RETURN(Prepared * prepared, Prepare(flags.recipe, flags.write, std::move(model)));
   const Twin& twin = prepared->twin;
@@ -72,7 +68,7 @@ void AddForge(CLI::App& app, Invocation& invocation) {
       app, invocation, "forge", "write the twin of a model, with its manifest",
       "  twinforge forge ./model --recipe tpu-exact-portable --out ./twin\n"
       "  twinforge forge ./model --recipe tpu-exact-native --to twin --chip v6e --shards 8 --out ./twin\n");
-  AddModelFlags(verb, flags.model);
+  AddCheckpointFlags(verb, flags.model);
   AddRecipeFlags(verb, flags.recipe, true);
   AddWriteFlags(verb, flags.write);
   verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
