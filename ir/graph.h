@@ -37,6 +37,7 @@ struct Param {
   ParamType type;
   WeightPtr program;  // shape() == type.shape(), dtype() == type.dtype
   Storage storage;
+  std::string laid_by;  // the step that last changed its storage or the names of its axes, "" = import
 };
 
 struct Node {

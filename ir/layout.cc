@@ -309,16 +309,16 @@ bool IsTied(const Graph& graph, const Tie& tie) {
 
 namespace {
 
-// A refusal that names the role, the step that made it so, and why.
-absl::Status CannotLay(const Graph& graph, const std::string& role, absl::string_view reason) {
-  std::string step;
-  for (absl::string_view path :
-       {absl::string_view(role), absl::string_view(role).substr(0, role.rfind('.'))}) {
-    const Node* node = graph.FindNode(path);
-    if (node == nullptr) continue;
-    step = node->step;
-    break;
+// The step that last changed the node of `role`.
+std::string StepOf(const Graph& graph, absl::string_view role) {
+  for (absl::string_view path : {role, role.substr(0, role.rfind('.'))}) {
+    if (const Node* node = graph.FindNode(path)) return node->step;
   }
+  return "";
+}
+
+// A refusal that names the role, the step that made it so ("" = the source), and why.
+absl::Status CannotLay(const std::string& role, absl::string_view step, absl::string_view reason) {
   return Error(1601, role,
                step.empty() ? std::string(reason) : absl::StrCat("after step ", step, ": ", reason),
                "leave the step out, or write the twin's own layout with --to twin");
@@ -329,14 +329,14 @@ std::string StorageText(const Storage& storage) {
                       storage.per_expert ? ", one tensor per expert" : "");
 }
 
-absl::Status CheckStorage(const Graph& graph, const LayoutPart& part, const Param& param) {
+absl::Status CheckStorage(const LayoutPart& part, const Param& param) {
   if (absl::StatusOr<FactoredPart> factored = FactorPart(part, param.type); !factored.ok()) {
-    return CannotLay(graph, part.role, DiagnosticOf(factored.status())->message);
+    return CannotLay(part.role, param.laid_by, DiagnosticOf(factored.status())->message);
   }
   const Storage storage = StorageOf(part, param.type);
   if (param.storage == storage) return absl::OkStatus();
   return CannotLay(
-      graph, part.role,
+      part.role, param.laid_by,
       absl::StrCat("it lies ", StorageText(param.storage), ", the layout stores it ", StorageText(storage)));
 }
 
@@ -347,13 +347,13 @@ absl::Status CheckBundle(const Graph& graph, const Bundle& bundle, const LayoutT
   for (const LayoutPart& part : tensor.parts) roles.push_back(part.role);
   if (roles != bundle.members) {
     const std::string with = roles.size() == 1 ? "alone" : absl::StrCat("with ", roles.size() - 1, " others");
-    return CannotLay(graph, first,
+    return CannotLay(first, bundle.laid_by,
                      absl::StrCat("it lies fused in ", bundle.role, ", the layout stores it ", with, " in \"",
                                   tensor.NameAt(0), "\""));
   }
   if (bundle.shards != 1) {
     return CannotLay(
-        graph, first,
+        first, bundle.laid_by,
         absl::StrCat(bundle.role, " is cut for ", bundle.shards, " shards, the layout stores it whole"));
   }
   const ParamType& type = graph.FindParam(first)->type;
@@ -362,7 +362,7 @@ absl::Status CheckBundle(const Graph& graph, const Bundle& bundle, const LayoutT
   const std::string& axis = concat ? type.axes[type.lead + type.in].name : type.axes.back().name;
   if (bundle.arrangement == tensor.arrangement && part.names[tensor.join_axis] == axis)
     return absl::OkStatus();
-  return CannotLay(graph, first,
+  return CannotLay(first, bundle.laid_by,
                    absl::StrCat(bundle.role, " is ", concat ? "joined" : "interleaved", " along ", axis,
                                 ", \"", tensor.NameAt(0), "\" is laid otherwise"));
 }
@@ -371,15 +371,17 @@ absl::Status CheckBundle(const Graph& graph, const Bundle& bundle, const LayoutT
 absl::Status CheckTied(const Graph& graph, const Tie& tie) {
   const Param& role = *graph.FindParam(tie.role);
   const Param& to = *graph.FindParam(tie.to);
-  if (graph.BundleOf(tie.role) != nullptr) {
-    return CannotLay(graph, tie.role, absl::StrCat("it is tied to ", tie.to, " and can't lie in a bundle"));
+  if (const Bundle* bundle = graph.BundleOf(tie.role)) {
+    return CannotLay(tie.role, bundle->laid_by,
+                     absl::StrCat("it is tied to ", tie.to, " and can't lie in a bundle"));
   }
   const bool same = role.type.axes == to.type.axes;
   const Orientation turned =
       to.storage.orientation == Orientation::kOutIn ? Orientation::kInOut : Orientation::kOutIn;
   const Orientation lies = same ? to.storage.orientation : turned;
   if (!role.type.is_kernel() || role.storage.orientation == lies) return absl::OkStatus();
-  return CannotLay(graph, tie.role, absl::StrCat("it is tied to ", tie.to, ", which lies the other way"));
+  return CannotLay(tie.role, role.laid_by.empty() ? to.laid_by : role.laid_by,
+                   absl::StrCat("it is tied to ", tie.to, ", which lies the other way"));
 }
 
 // How a tensor's parts lie: factored, and each part's whole program with its axes in the order of the file,
@@ -443,7 +445,7 @@ absl::StatusOr<bool> IsPresent(const Graph& graph, const LayoutTensor& tensor) {
   }
   if (present == tensor.parts.size()) return true;
   if (present == 0 && tensor.optional) return false;
-  return CannotLay(graph, *absent,
+  return CannotLay(*absent, StepOf(graph, *absent),
                    absl::StrCat("the model does not have it, and \"", tensor.NameAt(0), "\" needs it"));
 }
 
@@ -464,13 +466,13 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
     TWIN_ASSIGN_OR_RETURN(const bool present, IsPresent(graph, tensor));
     if (!present || (tensor.parts.size() == 1 && tied.contains(tensor.parts[0].role))) continue;
     for (const LayoutPart& part : tensor.parts) {
-      TWIN_RETURN_IF_ERROR(CheckStorage(graph, part, *graph.FindParam(part.role)));
+      TWIN_RETURN_IF_ERROR(CheckStorage(part, *graph.FindParam(part.role)));
       placed.insert(part.role);
       const Bundle* bundle = graph.BundleOf(part.role);
       if (bundle != nullptr) TWIN_RETURN_IF_ERROR(CheckBundle(graph, *bundle, tensor));
       if (const LayerStack* stack = graph.StackOf(bundle != nullptr ? bundle->role : part.role)) {
         return CannotLay(
-            graph, part.role,
+            part.role, stack->laid_by,
             absl::StrCat("it lies stacked in ", stack->role, ", the layout stores layers apart"));
       }
     }
@@ -479,7 +481,9 @@ absl::StatusOr<std::vector<NamedProgram>> FilesFromGraph(const Layout& layout, c
     for (int64_t expert = 0; expert < tensor.count(); ++expert) files.push_back({&tensor, expert, laid});
   }
   for (const auto& [role, param] : graph.params()) {
-    if (!placed.contains(role)) return CannotLay(graph, role, "the layout has no place for it");
+    if (!placed.contains(role))
+      return CannotLay(role, param.laid_by.empty() ? StepOf(graph, role) : param.laid_by,
+                       "the layout has no place for it");
   }
   return FilePrograms(files);
 }

@@ -17,6 +17,11 @@ auto BundleAt(std::vector<Bundle>& bundles, const std::string& role) {
                           [](const Bundle& b, const std::string& name) { return b.role < name; });
 }
 
+bool SameNames(const ParamType& a, const ParamType& b) {
+  return std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(),
+                    [](const ParamAxis& x, const ParamAxis& y) { return x.name == y.name; });
+}
+
 }  // namespace
 
 Rewriter::Rewriter(Graph& graph, std::string step) : graph_(graph), step_(std::move(step)) {}
@@ -53,6 +58,7 @@ void Rewriter::SetParam(const std::string& role, ParamType type, WeightPtr progr
   TWIN_CHECK(program->shape() == type.shape() && program->dtype() == type.dtype,
              absl::StrCat(role, ": program and type disagree"));
   Touch(OwnerOf(role));
+  if (!SameNames(at->second.type, type)) at->second.laid_by = step_;
   at->second.type = std::move(type);
   program_changes_.push_back({role, at->second.program});
   at->second.program = std::move(program);
@@ -65,7 +71,7 @@ void Rewriter::AddParam(NodeId node, const std::string& slot, ParamType type, We
   TWIN_CHECK(!owner.Has(slot), absl::StrCat(owner.path, ": slot ", slot, " is taken"));
   TWIN_CHECK(program->shape() == type.shape() && program->dtype() == type.dtype,
              absl::StrCat(owner.path, ".", slot, ": program and type disagree"));
-  Param param{RoleOf(owner.op, owner.path, slot), std::move(type), std::move(program), storage};
+  Param param{RoleOf(owner.op, owner.path, slot), std::move(type), std::move(program), storage, step_};
   if (!param.type.is_kernel()) param.storage.orientation = Orientation::kOutIn;
   std::vector<std::pair<std::string, std::string>> params;
   for (const SlotInfo& info : Info(owner.op).slots) {
@@ -97,9 +103,11 @@ void Rewriter::SetStorage(const std::string& role, Storage storage) {
   if (at->second.storage == storage) return;
   Touch(OwnerOf(role));
   at->second.storage = storage;
+  at->second.laid_by = step_;
 }
 
 void Rewriter::AddBundle(Bundle bundle) {
+  bundle.laid_by = step_;
   for (const std::string& member : bundle.members) {
     TWIN_CHECK(graph_.params_.contains(member), absl::StrCat("no parameter ", member));
     TWIN_CHECK(graph_.StackOf(member) == nullptr, absl::StrCat(member, " lies in a stack"));
@@ -122,6 +130,7 @@ void Rewriter::RemoveBundle(const std::string& role) {
 }
 
 void Rewriter::AddStack(LayerStack stack) {
+  stack.laid_by = step_;
   for (const std::string& member : stack.members) {
     TWIN_CHECK(graph_.stack_of_.emplace(member, stack.role).second,
                absl::StrCat(member, " lies in a stack already"));

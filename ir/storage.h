@@ -37,16 +37,21 @@ struct Bundle {
   std::string role;                  // "layers.0.attn.qkv"
   std::vector<std::string> members;  // roles, in order; joined along their first out axis (kConcat)
   Arrangement arrangement = Arrangement::kConcat;
-  int64_t shards = 1;  // divides the joined axis of every member
-  bool operator==(const Bundle&) const = default;
+  int64_t shards = 1;   // divides the joined axis of every member
+  std::string laid_by;  // the step that joined them, "" = import; for diagnostics, no part of the value
+  bool operator==(const Bundle& other) const {
+    return role == other.role && members == other.members && arrangement == other.arrangement &&
+           shards == other.shards;
+  }
 };
 
 // Stored tensors that lie in one, with a leading axis for the layer: [layer, ...].
 struct LayerStack {
   std::string role;  // "layers.0-31.attn.q"
   std::vector<std::string>
-      members;  // roles of parameters, or of bundles, that are alike but for their values
-  bool operator==(const LayerStack&) const = default;
+      members;          // roles of parameters, or of bundles, that are alike but for their values
+  std::string laid_by;  // as a bundle's
+  bool operator==(const LayerStack& other) const { return role == other.role && members == other.members; }
 };
 
 }  // namespace twinforge
