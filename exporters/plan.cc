@@ -175,6 +175,12 @@ absl::Status CheckLedger(const Model& model, ExportPlan& plan) {
 }  // namespace
 
 absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& options) {
+  if (model.unlisted.tensors > 0) {
+    return Error(1414, "--from-config",
+                 absl::StrCat("the config calls for ", model.unlisted.tensors,
+                              " tensors, too many to plan one by one"),
+                 "`twinforge inspect` and `twinforge score` count them");
+  }
   TWIN_ASSIGN_OR_RETURN(Content content,
                         options.target == Target::kHf ? HfContent(model) : TwinContent(model));
   TWIN_RETURN_IF_ERROR(CheckPacking(content.tensors));

@@ -24,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::string_view kModules = "base_model.model.";
+constexpr absl::string_view kWeight = ".weight";
 constexpr absl::string_view kA = ".lora_A.weight";
 constexpr absl::string_view kB = ".lora_B.weight";
 
@@ -143,6 +144,20 @@ absl::Status CheckDeclared(const AdapterConfig& config, const StoredTensor& tens
                absl::StrCat("it is ", ShapeText(tensor.shape), ", and adapter_config.json says rank ", rank));
 }
 
+// Each module that the config is for has its matrices.
+absl::Status CheckComplete(const AdapterConfig& config, const std::vector<std::string>& modules,
+                           const Checkpoint& checkpoint, const std::string& path) {
+  for (const std::string& module : modules) {
+    if (!config.Wants(module) || checkpoint.Find(absl::StrCat(kModules, module, kA)) != nullptr) continue;
+    return Error(1422, absl::StrCat(path, "/adapter_model.safetensors"),
+                 absl::StrCat("it has no matrices for ", module,
+                              ", which adapter_config.json names in target_modules"),
+                 "fetch the adapter again, or correct the config: target_modules, exclude_modules or "
+                 "layers_to_transform");
+  }
+  return absl::OkStatus();
+}
+
 // The first of adapter/, adapter/2/, ... that no source of the model bears.
 std::string FreePrefix(const Model& model) {
   for (int number = 1;; ++number) {
@@ -155,6 +170,10 @@ std::string FreePrefix(const Model& model) {
 }  // namespace
 
 absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
+  if (model.unlisted.tensors > 0)
+    return Error(1414, "--from-config",
+                 absl::StrCat("the config calls for ", model.unlisted.tensors,
+                              " tensors, too many to look for an adapter's one by one"));
   const std::string prefix = FreePrefix(model);
   for (const char* name : {"adapter_config.json", "adapter_model.safetensors"})
     TWIN_RETURN_IF_ERROR(CheckInsideIfThere(path, name));
@@ -169,7 +188,8 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
     for (int64_t i = 0; i < tensor.count(); ++i) {
       const std::string name = tensor.NameAt(i);
       places[name] = &tensor;
-      modules.emplace_back(absl::StripSuffix(name, ".weight"));
+      const bool there = model.graph.FindParam(tensor.parts[0].role) != nullptr;
+      if (there && absl::EndsWith(name, kWeight)) modules.emplace_back(absl::StripSuffix(name, kWeight));
     }
   }
   TWIN_RETURN_IF_ERROR(config.CheckNamed(modules));
@@ -181,7 +201,7 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
   for (const StoredTensor& tensor : checkpoint->tensors()) {
     const bool is_a = absl::EndsWith(tensor.name, kA);
     const absl::string_view module = absl::StripSuffix(absl::StripSuffix(tensor.name, kA), kB);
-    const auto place = places.find(absl::StrCat(absl::StripPrefix(module, kModules), ".weight"));
+    const auto place = places.find(absl::StrCat(absl::StripPrefix(module, kModules), kWeight));
     const StoredTensor* partner = checkpoint->Find(absl::StrCat(module, is_a ? kB : kA));
     if (module.size() == tensor.name.size() || !absl::StartsWith(module, kModules) || place == places.end() ||
         partner == nullptr) {
@@ -194,6 +214,7 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
         AddModule(*place->second, model.graph, source_of(tensor), source_of(*partner),
                   config.Factor(std::string(absl::StripPrefix(module, kModules)), tensor.shape[0]), adapter));
   }
+  TWIN_RETURN_IF_ERROR(CheckComplete(config, modules, *checkpoint, path));
   for (const StoredTensor& tensor : checkpoint->tensors()) {
     model.sources.push_back({absl::StrCat(prefix, tensor.name),
                              absl::StrCat(prefix, checkpoint->files()[0].name), source_of(tensor), ""});

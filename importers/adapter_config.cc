@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int64_t kQuoteLimit = 100;
 constexpr int64_t kMostRank = int64_t{1} << 31;
+constexpr char kRanks[] = "a rank, a whole number from 1 to 2^31";
 
 // Some ways to begin an adapter (PiSSA, OLoRA, LoftQ, CorDA) take W apart first; the matrices then belong to
 // what was left of it, which the adapter's folder does not hold.
@@ -36,6 +38,66 @@ absl::Status CheckInitialisation(const ConfigView& config) {
       "let peft convert it to a plain adapter first");
 }
 
+// Whether a setting says nothing: null, false, 0, "", [] or {}.
+bool IsUnset(const JsonValue& value) {
+  switch (value.kind()) {
+    case JsonValue::Kind::kNull:
+      return true;
+    case JsonValue::Kind::kBool:
+      return !value.as_bool();
+    case JsonValue::Kind::kInteger:
+    case JsonValue::Kind::kReal:
+      return value.as_number() == 0;
+    case JsonValue::Kind::kString:
+      return value.as_string().empty();
+    case JsonValue::Kind::kArray:
+      return value.items().empty();
+    case JsonValue::Kind::kObject:
+      return value.members().empty();
+  }
+  return false;
+}
+
+// A key of peft's LoraConfig (0.21), or one that a later version may bring: read here, without a say in what
+// the adapter computes, or unset. Anything else is refused by its name.
+absl::Status CheckSetting(const ConfigView& config, const std::string& key, const JsonValue& value) {
+  static const auto* const read =
+      new std::set<std::string>{"peft_type",         "bias",           "r",
+                                "lora_alpha",        "use_rslora",     "rank_pattern",
+                                "alpha_pattern",     "target_modules", "exclude_modules",
+                                "init_lora_weights", "layers_pattern", "layers_to_transform"};
+  // Names, training, how a runtime works, and what only other settings look at.
+  static const auto* const harmless = new std::set<std::string>{
+      "auto_mapping", "base_model_name_or_path", "eva_config",   "fan_in_fan_out", "inference_mode",
+      "lora_dropout", "megatron_core",           "peft_version", "revision",       "runtime_config",
+      "task_type",    "qalora_group_size"};
+  static const auto* const refused = new std::set<std::string>{"alora_invocation_tokens",
+                                                               "arrow_config",
+                                                               "corda_config",
+                                                               "ensure_weight_tying",
+                                                               "kasa_config",
+                                                               "layer_replication",
+                                                               "loftq_config",
+                                                               "lora_bias",
+                                                               "lora_ga_config",
+                                                               "megatron_config",
+                                                               "modules_to_save",
+                                                               "monteclora_config",
+                                                               "target_parameters",
+                                                               "trainable_token_indices",
+                                                               "use_bdlora",
+                                                               "use_dora",
+                                                               "use_qalora",
+                                                               "velora_config"};
+  if (read->count(key) + harmless->count(key) > 0 || IsUnset(value)) return absl::OkStatus();
+  const bool known = refused->count(key) > 0;
+  return Error(
+      1421, config.place(),
+      absl::StrCat(JsonQuoted(key, kQuoteLimit),
+                   known ? " is not merged" : " is not known, and may change what the adapter computes"),
+      known ? "let peft merge it, or convert it to a plain adapter first" : "remove it if it does not");
+}
+
 absl::Status CheckKind(const ConfigView& config) {
   TWIN_ASSIGN_OR_RETURN(const std::string kind, config.GetString("peft_type", "LORA"));
   if (kind != "LORA")
@@ -45,21 +107,15 @@ absl::Status CheckKind(const ConfigView& config) {
   if (bias != "none")
     return Error(1421, config.place(),
                  absl::StrCat("bias ", JsonQuoted(bias, kQuoteLimit), " is not merged"));
-  for (const char* key :
-       {"use_dora", "lora_bias", "modules_to_save", "layer_replication", "target_parameters",
-        "trainable_token_indices", "use_qalora", "alora_invocation_tokens", "arrow_config", "kasa_config",
-        "use_bdlora", "monteclora_config"}) {
-    Condition set;
-    set.set_key(key);
-    if (config.Holds(set, "")) return Error(1421, config.place(), absl::StrCat(key, " is not merged"));
-  }
+  for (const auto& [key, value] : config.json().members())
+    TWIN_RETURN_IF_ERROR(CheckSetting(config, key, value));
   return CheckInitialisation(config);
 }
 
 // A rank, or -1.
 int64_t RankIn(const JsonValue& value) {
   const bool whole = value.kind() == JsonValue::Kind::kInteger;
-  return whole && value.as_integer() >= 1 && value.as_integer() < kMostRank ? value.as_integer() : -1;
+  return whole && value.as_integer() >= 1 && value.as_integer() <= kMostRank ? value.as_integer() : -1;
 }
 
 absl::Status CheckModulePattern(const ConfigView& config, absl::string_view key, const std::string& pattern) {
@@ -105,7 +161,8 @@ absl::StatusOr<AdapterConfig> AdapterConfig::ReadFrom(const std::string& path) {
   TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(out.place_));
   TWIN_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text, out.place_));
   const ConfigView config(json, out.place_);
-  if (json.kind() != JsonValue::Kind::kObject) return Error(1421, out.place_, "it is not an object");
+  if (json.kind() != JsonValue::Kind::kObject)
+    return Error(1416, out.place_, "the config is not an object", "fetch the file again");
   TWIN_RETURN_IF_ERROR(CheckKind(config));
   Number alpha;
   alpha.add_key("lora_alpha");
@@ -113,17 +170,17 @@ absl::StatusOr<AdapterConfig> AdapterConfig::ReadFrom(const std::string& path) {
   TWIN_ASSIGN_OR_RETURN(out.rank_stabilised_, config.GetFlag("use_rslora", false));
   if (const JsonValue* rank = config.Find("r"); rank != nullptr) {
     out.rank_ = RankIn(*rank);
-    if (out.rank_ < 0) return config.WrongKind("r", "a rank, a whole number from 1");
+    if (out.rank_ < 0) return config.WrongKind("r", kRanks);
   }
   const auto as_rank = [](const JsonValue& value) {
     return RankIn(value) < 0 ? std::nullopt : std::optional<int64_t>(RankIn(value));
   };
-  TWIN_ASSIGN_OR_RETURN(
-      out.rank_pattern_,
-      ReadPatterns<int64_t>(config, "rank_pattern", "an object of ranks, whole numbers from 1", as_rank));
-  TWIN_ASSIGN_OR_RETURN(
-      out.alpha_pattern_,
-      ReadPatterns<double>(config, "alpha_pattern", "an object of numbers", &ConfigView::NumberIn));
+  TWIN_ASSIGN_OR_RETURN(out.rank_pattern_,
+                        ReadPatterns<int64_t>(config, "rank_pattern",
+                                              absl::StrCat("an object of numbers, each ", kRanks), as_rank));
+  TWIN_ASSIGN_OR_RETURN(out.alpha_pattern_,
+                        ReadPatterns<double>(config, "alpha_pattern", "an object of numbers that f32 holds",
+                                             &ConfigView::NumberIn));
   TWIN_ASSIGN_OR_RETURN(out.targets_, ReadSelection(config, "target_modules"));
   out.targets_.all = out.targets_.all || config.Find("target_modules") == nullptr;
   TWIN_ASSIGN_OR_RETURN(out.excluded_, ReadSelection(config, "exclude_modules"));
@@ -215,6 +272,10 @@ std::string AdapterConfig::WhyNotFor(const std::string& module) const {
   if (excluded_.Holds(module)) return "exclude_modules";
   if (!targets_.Holds(module)) return "target_modules";
   return InLayers(module) ? "" : "layers_to_transform";
+}
+
+bool AdapterConfig::Wants(const std::string& module) const {
+  return !targets_.all && WhyNotFor(module).empty();
 }
 
 absl::Status AdapterConfig::CheckNamed(const std::vector<std::string>& modules) const {

@@ -4,8 +4,8 @@
 //    "rank_pattern": {"layers\\.3\\.self_attn\\.q_proj": 16}, "use_rslora": false,
 //    "exclude_modules": ["lm_head"], "layers_to_transform": [0, 1]}
 //
-// What the sum W + factor B A does not cover is refused (TF1421): DoRA, biases, modules saved whole, and
-// initialisations that change W.
+// What the sum W + factor B A does not cover is refused (TF1421): DoRA, biases, modules saved whole,
+// initialisations that change W, and settings that nobody here has heard of.
 #ifndef TWINFORGE_IMPORTERS_ADAPTER_CONFIG_H_
 #define TWINFORGE_IMPORTERS_ADAPTER_CONFIG_H_
 
@@ -33,6 +33,9 @@ class AdapterConfig {
   // or ends in "." and one, or the pattern fits all of it; exclude_modules does not name it in the same way;
   // and it lies in one of layers_to_transform, where there are some.
   std::string WhyNotFor(const std::string& module) const;
+  // Whether target_modules names `module` or has a pattern that fits it, and nothing excludes it: then peft
+  // saves its matrices. (Which modules "all-linear" and no target_modules mean depends on the class.)
+  bool Wants(const std::string& module) const;
   // The first of target_modules that is none of `modules` (TF1422).
   absl::Status CheckNamed(const std::vector<std::string>& modules) const;
 

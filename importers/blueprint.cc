@@ -5,15 +5,14 @@
 #include <optional>
 #include <set>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "importers/config_kinds.h"
+#include "importers/config_sizes.h"
 #include "importers/rope_config.h"
 #include "ir/builder.h"
 #include "ir/rope.h"
@@ -24,40 +23,7 @@ namespace {
 // Where axes of one node have other sizes than the dims of their names, or other names.
 using AxisSizes = std::map<std::string, int64_t>;
 
-constexpr double kMostElements = 7.2e16;   // 2^56, of one parameter: products stay whole numbers
-constexpr int64_t kMostTensors = 4000000;  // in files: a config must not choose how much memory is taken
-
-absl::Status TooLarge(const ConfigView& config, absl::string_view what) {
-  return Error(1414, config.place(), absl::StrCat(what, " would be too large for any machine"));
-}
-
-absl::StatusOr<std::map<std::string, int64_t>> DimsOf(const FamilySpec& family, const ConfigView& config) {
-  std::map<std::string, int64_t> dims;
-  for (const DimSpec& dim : family.dim()) {
-    Number number;
-    *number.mutable_key() = dim.key();
-    number.set_unless_null(dim.unless_null());
-    // What a key says needs no default, and none may exist: 28 heads of 3584 padded to 30.
-    absl::Status derived;
-    if (!dim.absent().empty()) {
-      const absl::StatusOr<int64_t> absent = Evaluate(dim.absent(), dims, config.place());
-      derived = absent.status();
-      if (absent.ok()) number.set_absent(static_cast<double>(*absent));
-    }
-    TWIN_RETURN_IF_ERROR(config.CheckAgree(dim.key()));
-    const absl::StatusOr<int64_t> stated = config.GetWhole(number);
-    if (!stated.ok()) return derived.ok() ? stated.status() : derived;
-    const int64_t size = *stated;
-    const int64_t least = dim.may_be_zero() ? 0 : 1;
-    if (size < least || size > kMostConfigSize) {
-      if (dim.key().empty()) return TooLarge(config, dim.name());
-      return config.WrongKind(config.FirstKey(dim.key()), absl::StrCat("a size from ", least, " to 2^40"));
-    }
-    dims[dim.name()] = size;
-  }
-  return dims;
-}
-
+constexpr double kMostElements = 7.2e16;  // 2^56, of one parameter: products stay whole numbers
 absl::StatusOr<Activation> ActivationOf(const MlpSpec& spec, const ConfigView& config) {
   TWIN_ASSIGN_OR_RETURN(std::string word, config.GetString(config.FirstKey(spec.act_key()), spec.act()));
   if (word.empty()) word = spec.act();
@@ -76,8 +42,8 @@ absl::StatusOr<Activation> ActivationOf(const MlpSpec& spec, const ConfigView& c
   const auto found = table->find(word);
   if (found == table->end()) {
     return Error(1407, config.place(),
-                 absl::StrCat("\"", config.FirstKey(spec.act_key()), "\": activation ", JsonQuoted(word, 100),
-                              " is not supported"));
+                 absl::StrCat("\"", config.KeyToName(spec.act_key()), "\": activation ",
+                              JsonQuoted(word, 100), " is not supported"));
   }
   return found->second;
 }
@@ -246,8 +212,8 @@ absl::StatusOr<MoeAttrs> Planner::MoeOf() const {
   const int64_t experts = plan_.dims.at("expert");
   if (top_k < 1 || top_k > experts) {
     return Error(1414, config_.place(),
-                 absl::StrCat("\"", config_.FirstKey(spec.top_k().key()), "\": a token cannot choose ", top_k,
-                              " of ", experts, " experts"));
+                 absl::StrCat("\"", config_.KeyToName(spec.top_k().key()), "\": a token cannot choose ",
+                              top_k, " of ", experts, " experts"));
   }
   attrs.set_top_k(top_k);
   attrs.set_score(spec.score());
@@ -421,11 +387,8 @@ absl::Status Planner::CheckForm() const {
 absl::StatusOr<Blueprint> Planner::Plan() {
   TWIN_ASSIGN_OR_RETURN(plan_.architecture, config_.Architecture(family_.architecture(0)));
   TWIN_RETURN_IF_ERROR(CheckForm());
-  TWIN_ASSIGN_OR_RETURN(plan_.dims, DimsOf(family_, config_));
+  TWIN_ASSIGN_OR_RETURN(plan_.dims, SizesOf(family_, config_));
   plan_.layers = plan_.dims.at("layers");
-  const auto expert = plan_.dims.find("expert");
-  const int64_t experts = expert == plan_.dims.end() ? 1 : expert->second;
-  if (plan_.layers > kMostTensors / experts / 10) return TooLarge(config_, "the number of tensors");
   TWIN_RETURN_IF_ERROR(Attributes());
   TWIN_RETURN_IF_ERROR(Factor(family_.head().softcap()).status());
   int x = Embed();
@@ -444,34 +407,6 @@ absl::StatusOr<Blueprint> Planner::Plan() {
 }
 
 }  // namespace
-
-absl::StatusOr<int64_t> Evaluate(absl::string_view expression, const std::map<std::string, int64_t>& dims,
-                                 absl::string_view place) {
-  const std::vector<std::string> words = absl::StrSplit(expression, ' ', absl::SkipEmpty());
-  TWIN_CHECK(words.size() % 2 == 1, absl::StrCat("family expression: ", expression));
-  const auto value = [&](const std::string& word) {
-    int64_t number = 0;
-    if (absl::SimpleAtoi(word, &number)) return number;
-    const auto found = dims.find(word);
-    TWIN_CHECK(found != dims.end(), absl::StrCat("family expression names an unknown dim: ", expression));
-    return found->second;
-  };
-  int64_t result = value(words[0]);
-  for (size_t i = 1; i < words.size(); i += 2) {
-    const int64_t operand = value(words[i + 1]);
-    TWIN_CHECK(words[i] == "*" || words[i] == "/", absl::StrCat("family expression: ", expression));
-    if (words[i] == "*") {
-      if (__builtin_mul_overflow(result, operand, &result)) {
-        return Error(1414, place, absl::StrCat(expression, " is too large a number"));
-      }
-    } else if (operand == 0 || result % operand != 0) {
-      return Error(1414, place, absl::StrCat(expression, " is not whole: ", result, " / ", operand));
-    } else {
-      result /= operand;
-    }
-  }
-  return result;
-}
 
 absl::StatusOr<Blueprint> MakeBlueprint(const FamilySpec& family, const ConfigView& config, DType dtype) {
   return Planner(family, config, dtype).Plan();

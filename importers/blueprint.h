@@ -42,10 +42,6 @@ struct Blueprint {
 
 absl::StatusOr<Blueprint> MakeBlueprint(const FamilySpec& family, const ConfigView& config, DType dtype);
 
-// "d_model / heads", "4 * d_model": from left to right, every division exact. `place` is for diagnostics.
-absl::StatusOr<int64_t> Evaluate(absl::string_view expression, const std::map<std::string, int64_t>& dims,
-                                 absl::string_view place);
-
 }  // namespace twinforge
 
 #endif  // TWINFORGE_IMPORTERS_BLUEPRINT_H_

@@ -65,11 +65,19 @@ class Claimer {
   }
 
  private:
+  // More are missing than there are tensors: the config is another model's, and how much of it is absent need
+  // not be looked up name by name.
+  bool Hopeless() const { return missing_ > static_cast<int64_t>(checkpoint_.tensors().size()) + 1; }
+
   absl::Status Take(const LayoutTensor& tensor) {
     const bool is_tied = tensor.parts.size() == 1 && tied_.contains(tensor.parts[0].role);
     const StoredTensor* last =
         nullptr;  // the experts of a run look alike: what was found for one holds for the next
     for (int64_t i = 0; i < tensor.count(); ++i) {
+      if (!is_tied && Hopeless()) {
+        missing_ += tensor.count() - i;
+        break;
+      }
       const std::string name = tensor.NameAt(i);
       const StoredTensor* stored = checkpoint_.Find(name);
       if (stored == nullptr) {
@@ -225,7 +233,14 @@ size_t ChooseLayout(const std::vector<CompiledLayout>& layouts, const Checkpoint
   for (size_t i = 0; i < layouts.size(); ++i) {
     int64_t missing = 0;
     for (const LayoutTensor& tensor : layouts[i].layout.tensors) {
-      for (int64_t k = 0; k < tensor.count(); ++k) missing += checkpoint.Find(tensor.NameAt(k)) == nullptr;
+      // More missing than there are: the rest is as good as missing too.
+      for (int64_t k = 0; k < tensor.count(); ++k) {
+        if (missing > static_cast<int64_t>(checkpoint.tensors().size())) {
+          missing += tensor.count() - k;
+          break;
+        }
+        missing += checkpoint.Find(tensor.NameAt(k)) == nullptr;
+      }
     }
     if (fewest >= 0 && missing >= fewest) continue;
     best = i;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "importers/config_sizes.h"
 #include "importers/rope_config.h"
 
 namespace twinforge {

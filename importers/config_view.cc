@@ -32,11 +32,17 @@ bool Truthy(const JsonValue& value) {
   return false;
 }
 
+constexpr char kRange[] = "a number from -3.4e38 to 3.4e38, as f32 holds,";
+constexpr double kMostWhole = 9007199254740992.0;  // 2^53: beyond it doubles skip numbers
+
+bool IsNumber(const JsonValue& value) {
+  return value.kind() == JsonValue::Kind::kInteger || value.kind() == JsonValue::Kind::kReal;
+}
+
 // A number that f32 holds with room to multiply: beyond it runtimes compute with infinities. Truth values are
 // none.
 bool IsOrdinary(const JsonValue& value) {
-  const bool number = value.kind() == JsonValue::Kind::kInteger || value.kind() == JsonValue::Kind::kReal;
-  return number && std::abs(value.as_number()) <= kMostConfigNumber;
+  return IsNumber(value) && std::abs(value.as_number()) <= kMostConfigNumber;
 }
 
 }  // namespace
@@ -45,6 +51,7 @@ ConfigView::ConfigView(const JsonValue& config, std::string place)
     : config_(config), place_(std::move(place)) {}
 
 const JsonValue* ConfigView::Find(absl::string_view key) const {
+  if (key.empty()) return nullptr;
   const JsonValue* value = config_.FindPath(key);
   return value != nullptr && value->is_null() ? nullptr : value;
 }
@@ -54,6 +61,11 @@ std::string ConfigView::FirstKey(const google::protobuf::RepeatedPtrField<std::s
     if (Find(key) != nullptr) return key;
   }
   return "";
+}
+
+std::string ConfigView::KeyToName(const google::protobuf::RepeatedPtrField<std::string>& keys) const {
+  const std::string first = FirstKey(keys);
+  return first.empty() && !keys.empty() ? keys.Get(0) : first;
 }
 
 absl::Status ConfigView::CheckCausal() const {
@@ -87,11 +99,12 @@ absl::Status ConfigView::CheckAgree(const google::protobuf::RepeatedPtrField<std
   return absl::OkStatus();
 }
 
-absl::Status ConfigView::WrongKind(absl::string_view key, absl::string_view wanted) const {
+absl::Status ConfigView::WrongKind(absl::string_view key, absl::string_view wanted,
+                                   absl::string_view hint) const {
   const JsonValue* value = config_.FindPath(key);
-  std::string found = value == nullptr ? "nothing" : value->Text(0);
+  std::string found = value == nullptr ? "absent" : value->Text(0);
   if (found.size() > 40) found = absl::StrCat(found.substr(0, 37), "...");
-  return Error(1406, place_, absl::StrCat("\"", key, "\" is ", found, " where ", wanted, " is needed"));
+  return Error(1406, place_, absl::StrCat("\"", key, "\" is ", found, " where ", wanted, " is needed"), hint);
 }
 
 std::optional<double> ConfigView::NumberIn(const JsonValue& value) {
@@ -101,7 +114,8 @@ std::optional<double> ConfigView::NumberIn(const JsonValue& value) {
 absl::StatusOr<double> ConfigView::GetNumber(absl::string_view key, double absent) const {
   const JsonValue* value = Find(key);
   if (value == nullptr) return absent;
-  if (!IsOrdinary(*value)) return WrongKind(key, "a number");
+  if (!IsNumber(*value)) return WrongKind(key, "a number");
+  if (!IsOrdinary(*value)) return WrongKind(key, kRange);
   return value->as_number();
 }
 
@@ -125,8 +139,9 @@ absl::StatusOr<double> ConfigView::Get(const Number& number) const {
 
 absl::StatusOr<int64_t> ConfigView::GetWhole(const Number& number) const {
   TWIN_ASSIGN_OR_RETURN(double value, Get(number));
-  if (value != std::floor(value) || std::abs(value) > 9e15) {
-    return WrongKind(FirstKey(number.key()), "a whole number");
+  if (value != std::floor(value)) return WrongKind(KeyToName(number.key()), "a whole number");
+  if (std::abs(value) > kMostWhole) {
+    return WrongKind(KeyToName(number.key()), "a whole number of at most 2^53");
   }
   return static_cast<int64_t>(value);
 }
@@ -158,7 +173,8 @@ absl::StatusOr<std::vector<double>> ConfigView::GetNumbers(absl::string_view key
   if (value == nullptr) return numbers;
   if (value->kind() != JsonValue::Kind::kArray) return WrongKind(key, "a list of numbers");
   for (const JsonValue& item : value->items()) {
-    if (!IsOrdinary(item)) return WrongKind(key, "a list of numbers");
+    if (!IsNumber(item)) return WrongKind(key, "a list of numbers");
+    if (!IsOrdinary(item)) return WrongKind(key, absl::StrCat("a list, each ", kRange));
     numbers.push_back(item.as_number());
   }
   return numbers;

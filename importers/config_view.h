@@ -34,14 +34,16 @@ class ConfigView {
   const JsonValue& json() const { return config_; }
   // The value, or nullptr where it is absent or null.
   const JsonValue* Find(absl::string_view key) const;
-  // The first of `keys` that is present and not null, or "".
   // TF1407 where a key turns the mask off, which runtimes of causal families obey.
   absl::Status CheckCausal() const;
   // TF1407 where the config gives a layer another type than `all`, for a family whose layers are alike.
   absl::Status CheckLayerTypes(absl::string_view all) const;
   // TF1406 where two of `keys` are there and say different things.
   absl::Status CheckAgree(const google::protobuf::RepeatedPtrField<std::string>& keys) const;
+  // The first of `keys` that is present and not null, or "".
   std::string FirstKey(const google::protobuf::RepeatedPtrField<std::string>& keys) const;
+  // The same; where none is present the first that the family reads, for sentences about its default.
+  std::string KeyToName(const google::protobuf::RepeatedPtrField<std::string>& keys) const;
 
   absl::StatusOr<double> Get(const Number& number) const;
   // The same, where a whole number is needed.
@@ -66,7 +68,7 @@ class ConfigView {
   // The number that `value` is; nothing where it is none, or beyond what configs may say.
   static std::optional<double> NumberIn(const JsonValue& value);
 
-  absl::Status WrongKind(absl::string_view key, absl::string_view wanted) const;
+  absl::Status WrongKind(absl::string_view key, absl::string_view wanted, absl::string_view hint = "") const;
 
  private:
   const JsonValue& config_;

@@ -41,7 +41,7 @@ struct Prepared {
 
 absl::StatusOr<const FamilySpec*> FamilyOf(const ConfigView& config, std::string& model_type) {
   if (config.json().kind() != JsonValue::Kind::kObject) {
-    return Error(1402, config.place(), "the config is not an object");
+    return Error(1416, config.place(), "the config is not an object", "fetch the file again");
   }
   TWIN_ASSIGN_OR_RETURN(model_type, config.GetString("model_type", ""));
   const std::vector<std::string> known = SupportedModelTypes();
@@ -100,7 +100,7 @@ bool Ties(const Tie& tie, const ConfigView& config) {
 
 absl::StatusOr<JsonValue> ReadJson(const std::string& path) {
   TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path));
-  return ParseJson(text, fs::path(path).filename().string());
+  return ParseJson(text, path);
 }
 
 // The model's layouts, `chosen` first.
@@ -121,6 +121,48 @@ absl::Status AsConfigError(const absl::Status& status, absl::string_view place) 
 
 // ---- a config alone
 
+constexpr int64_t kMostListed = 1500000;  // source tensors: a list takes 700 bytes of each
+
+// One stored tensor, or a run of them that stands as one stack, and its tensors in model.sources or counted.
+void AddSources(const LayoutTensor& tensor, DType dtype, const Shape& shape, bool listed,
+                StoredTensors& stored, Model& model) {
+  if (!listed) {
+    model.unlisted.tensors += tensor.count();
+    model.unlisted.bytes[dtype] +=
+        tensor.count() * FileBytes(dtype, CheckedElementCount(shape).value_or(0)).value_or(0);
+  }
+  const bool stands_as_one = tensor.count() > 1 && tensor.parts.size() == 1;
+  if (stands_as_one)
+    stored.emplace(tensor.NameAt(0),
+                   StackedSources(tensor.name, 0, tensor.count(), tensor.name_end, dtype, shape));
+  for (int64_t i = 0; i < (listed || !stands_as_one ? tensor.count() : 0); ++i) {
+    const std::string name = tensor.NameAt(i);
+    WeightPtr source = Source(name, dtype, shape);
+    if (!stands_as_one && !stored.emplace(name, source).second) continue;
+    if (listed) model.sources.push_back({name, "", std::move(source), ""});
+  }
+}
+
+// What `layout` stores, without the roles that are `tied`.
+absl::StatusOr<StoredTensors> SourcesFor(const Layout& layout, const std::set<std::string>& tied,
+                                         const std::map<std::string, ParamType>& types, Model& model) {
+  std::vector<const LayoutTensor*> tensors;
+  int64_t count = 0;
+  for (const LayoutTensor& tensor : layout.tensors) {
+    if (tensor.parts.size() == 1 && tied.contains(tensor.parts[0].role)) continue;
+    tensors.push_back(&tensor);
+    count += tensor.count();
+  }
+  StoredTensors stored;
+  for (const LayoutTensor* tensor : tensors) {
+    TWIN_ASSIGN_OR_RETURN(const Shape shape, StoredShape(*tensor, types));
+    AddSources(*tensor, types.at(tensor->parts[0].role).dtype, shape, count <= kMostListed, stored, model);
+  }
+  std::sort(model.sources.begin(), model.sources.end(),
+            [](const SourceTensor& a, const SourceTensor& b) { return a.name < b.name; });
+  return stored;
+}
+
 absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
   TWIN_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(json), place));
   Model& model = prepared.model;
@@ -139,20 +181,7 @@ absl::StatusOr<Model> FromConfig(JsonValue json, absl::string_view place) {
   for (const Tie& tie : layout.ties) {
     if (Ties(tie, config)) tied.insert(tie.role);
   }
-  StoredTensors stored;
-  for (const LayoutTensor& tensor : layout.tensors) {
-    if (tensor.parts.size() == 1 && tied.contains(tensor.parts[0].role)) continue;
-    TWIN_ASSIGN_OR_RETURN(const Shape shape, StoredShape(tensor, prepared.plan.types));
-    const DType dtype = prepared.plan.types.at(tensor.parts[0].role).dtype;
-    for (int64_t i = 0; i < tensor.count(); ++i) {
-      const std::string name = tensor.NameAt(i);
-      WeightPtr source = Source(name, dtype, shape);
-      if (!stored.emplace(name, source).second) continue;
-      model.sources.push_back({name, "", std::move(source), ""});
-    }
-  }
-  std::sort(model.sources.begin(), model.sources.end(),
-            [](const SourceTensor& a, const SourceTensor& b) { return a.name < b.name; });
+  TWIN_ASSIGN_OR_RETURN(const StoredTensors stored, SourcesFor(layout, tied, prepared.plan.types, model));
   std::map<std::string, WeightPtr> programs = ProgramsFromFiles(layout, prepared.plan.types, stored);
   absl::StatusOr<Graph> graph =
       BuildGraph(model.family, std::move(prepared.plan), layouts[0], std::move(programs));
@@ -190,8 +219,12 @@ absl::StatusOr<std::vector<std::string>> CompanionsIn(const std::string& root,
   return companions;
 }
 
+std::string ConfigPathOf(const std::string& root, const std::string& config_path) {
+  return config_path.empty() ? absl::StrCat(root, "/config.json") : config_path;
+}
+
 absl::StatusOr<JsonValue> ReadConfigOf(const std::string& root, const std::string& config_path) {
-  const std::string path = config_path.empty() ? absl::StrCat(root, "/config.json") : config_path;
+  const std::string path = ConfigPathOf(root, config_path);
   std::error_code error;
   if (!fs::exists(path, error)) {
     return Error(1401, path, "there is no config", "name it with --config if it lies elsewhere");
@@ -228,14 +261,15 @@ absl::StatusOr<Model> ModelFromConfig(const std::string& config_path) {
   return FromConfig(std::move(config), path);
 }
 
-absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& config_path) {
-  TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(path));
-  TWIN_ASSIGN_OR_RETURN(JsonValue json, ReadConfigOf(checkpoint->root(), config_path));
-  TWIN_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(json), "config.json"));
+namespace {
+
+absl::StatusOr<Model> FromCheckpoint(std::shared_ptr<const Checkpoint> checkpoint, JsonValue json,
+                                     const std::string& place) {
+  TWIN_ASSIGN_OR_RETURN(Prepared prepared, Prepare(std::move(json), place));
   Model& model = prepared.model;
-  const ConfigView config(model.config, "config.json");
+  const ConfigView config(model.config, place);
   if (const std::string quantised = QuantisedAs(config); !quantised.empty()) {
-    return Error(1408, "config.json",
+    return Error(1408, place,
                  absl::StrCat("this checkpoint is stored as ", quantised, " (quantization_config)"),
                  "convert it to bf16 first; quantised formats are not supported yet");
   }
@@ -249,7 +283,7 @@ absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& conf
                         ClaimTensors(layouts[chosen].layout, *checkpoint, tied, prepared.plan.types));
   if (prepared.dtype && claim.dtype != *prepared.dtype) {
     return Error(
-        1412, "config.json",
+        1412, place,
         absl::StrCat("the config says ", Name(*prepared.dtype), ", the tensors are ", Name(claim.dtype)),
         "correct dtype (or torch_dtype) in config.json");
   }
@@ -257,7 +291,7 @@ absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& conf
       ProgramsFromFiles(layouts[chosen].layout, prepared.plan.types, claim.stored);
   absl::StatusOr<Graph> graph =
       BuildGraph(model.family, std::move(prepared.plan), layouts[chosen], std::move(programs));
-  if (!graph.ok()) return AsConfigError(graph.status(), "config.json");
+  if (!graph.ok()) return AsConfigError(graph.status(), place);
   model.graph = *std::move(graph);
   model.sources = std::move(claim.sources);
   KeepLayouts(std::move(layouts), chosen, model);
@@ -270,6 +304,20 @@ absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& conf
   }
   model.reader = std::move(checkpoint);
   return std::move(model);
+}
+
+}  // namespace
+
+absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& config_path) {
+  TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(path));
+  TWIN_ASSIGN_OR_RETURN(JsonValue json, ReadConfigOf(checkpoint->root(), config_path));
+  const std::string place = ConfigPathOf(checkpoint->root(), config_path);
+  return FromCheckpoint(std::move(checkpoint), std::move(json), place);
+}
+
+absl::StatusOr<Model> OpenModelBy(JsonValue config, const std::string& place, const std::string& path) {
+  TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(path));
+  return FromCheckpoint(std::move(checkpoint), std::move(config), place);
 }
 
 }  // namespace twinforge

@@ -17,6 +17,9 @@ namespace twinforge {
 // `config_path` overrides <path>/config.json (needed for a single file elsewhere).
 absl::StatusOr<Model> OpenModel(const std::string& path, const std::string& config_path = "");
 
+// The same with `config` in place of what <path>/config.json says; `place` names it.
+absl::StatusOr<Model> OpenModelBy(JsonValue config, const std::string& place, const std::string& path);
+
 absl::StatusOr<Model> ModelFromConfig(const std::string& config_path);
 // `place` names the text in diagnostics.
 absl::StatusOr<Model> ModelFromConfigText(absl::string_view json, absl::string_view place);

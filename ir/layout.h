@@ -124,7 +124,8 @@ struct Layout {
 
 // ---- from files to roles
 
-// Name on disk -> its kSource.
+// Name on disk -> its kSource. A run that is known to be there whole may stand as one kStack under its first
+// name.
 using StoredTensors = absl::flat_hash_map<std::string, WeightPtr>;
 
 // Programs for every role of `layout` over stored tensors whose shapes are known, in the

@@ -6,6 +6,7 @@
 #ifndef TWINFORGE_IR_MODEL_H_
 #define TWINFORGE_IR_MODEL_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,12 @@ struct SourceFile {
   std::string header_sha256;  // safetensors only
 };
 
+// Sources of a model from a config alone that are too many to be listed.
+struct UnlistedSources {
+  int64_t tensors = 0;
+  std::map<DType, int64_t> bytes;
+};
+
 struct Model {
   std::string family;      // "llama"
   std::string model_type;  // of config.json: "mistral"
@@ -41,6 +48,7 @@ struct Model {
   JsonValue generation_config;        // generation_config.json, or null
   std::string root;                   // folder; "" from a config alone
   std::vector<SourceTensor> sources;  // ascending by name
+  UnlistedSources unlisted;           // where it has tensors, sources is empty
   std::vector<SourceFile> files;
   std::vector<std::string> companions;  // other files to carry: tokenizer.json, LICENSE (relative names)
   std::vector<std::string> warnings;

@@ -65,6 +65,7 @@ WeightPtr StackOf(const LayoutTensor& run, const StoredTensors& stored) {
   const auto zeroth = stored.find(run.NameAt(0));
   if (zeroth == stored.end()) return nullptr;
   const Weight& member = *zeroth->second;
+  if (member.kind() == WeightKind::kStack) return zeroth->second;
   for (int64_t i = 0; i < run.count(); ++i) {
     const std::string name = run.NameAt(i);
     const auto found = stored.find(name);

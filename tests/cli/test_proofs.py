@@ -168,6 +168,14 @@ def test_a_merged_adapter_is_proven_beside_itself(tool, tiny, tmp_path):
 @pytest.mark.parametrize("keys, code, says", [
     ({"r": 8}, "TF1423", "says rank 8"), ({"target_modules": ["v_proj"]}, "TF1422", "target_modules"),
     ({"target_modules": ["q_proj", "c_attn"]}, "TF1422", "c_attn"), ({"r": "four"}, "TF1406", "adapter_config.json: "),
+    ({"target_modules": ["q_proj", "v_proj"]}, "TF1422", "no matrices for model.layers.0.self_attn.v_proj"),
+    ({"layers_to_transform": None}, "TF1422", "no matrices for model.layers.1.self_attn.q_proj"),
+    ({"target_modules": r".*self_attn\.(q|k)_proj", "layers_to_transform": None}, "TF1422", "no matrices for model.layers.0.self_attn.k_proj"),
+    ({"lora_ga_config": {"direction": "ArB2r"}}, "TF1421", '"lora_ga_config" is not merged'),
+    ({"loftq_config": {"loftq_bits": 4}}, "TF1421", '"loftq_config" is not merged'), ({"velora_config": {"scale": 1.0}}, "TF1421", "velora_config"),
+    ({"corda_config": {"x": 1}}, "TF1421", "corda_config"), ({"ensure_weight_tying": True}, "TF1421", "ensure_weight_tying"),
+    ({"mystery.scale": 2}, "TF1421", '"mystery.scale" is not known'), ({"use_mystery": True}, "TF1421", '"use_mystery" is not known'),
+    ({"r": 2**40}, "TF1406", "a whole number from 1 to 2^31"),
     ({"rank_pattern": {"q_proj": 16}}, "TF1423", "says rank 16"), ({"target_modules": [7]}, "TF1406", "target_modules"),
 ])
 def test_an_adapter_s_config_is_held_against_its_tensors(tool, tiny, tmp_path, keys, code, says):

@@ -114,15 +114,19 @@ TEST_F(Adapters, TheStabilisedFactorDividesByTheRoot) {
 TEST_F(Adapters, TheConfigSpeaksOfTheTensorsThatAreThere) {
   const std::string q = "model.layers.1.self_attn.q_proj";
   const auto with = [&](const std::string& keys, int64_t rank = 3) {
-    return CodeOf(
-        Load("llama", {{q, {{rank, 12}, {60, rank}}}}, absl::StrCat(R"({"lora_alpha": 6, )", keys, "}"))
-            .status());
+    return CodeOf(Load("llama", {{q, {{rank, 12}, {60, rank}}}},
+                       absl::StrCat(R"({"lora_alpha": 6, "layers_pattern": "layers", )", keys, "}"))
+                      .status());
   };
-  EXPECT_EQ(with(R"("r": 3, "target_modules": ["q_proj", "v_proj"])"), 0);
-  EXPECT_EQ(with(R"("r": 3, "target_modules": ["self_attn.q_proj"])"), 0);
+  const std::string here = R"(, "layers_to_transform": 1)";
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ["q_proj"])" + here), 0);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ["q_proj"])"), 1422) << "layer 0 has no matrices";
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ["q_proj", "v_proj"])" + here), 1422) << "v_proj has none";
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ["self_attn.q_proj"])" + here), 0);
   EXPECT_EQ(with(R"("r": 3, "target_modules": "all-linear")"), 0);
-  EXPECT_EQ(with(R"("r": 3, "target_modules": ".*\\.[qv]_proj")"), 0);
-  EXPECT_EQ(with(R"("target_modules": ["q_proj"])", 8), 0) << "peft's own default";
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ".*\\.1\\..*\\.[qx]_proj")"), 0);
+  EXPECT_EQ(with(R"("r": 3, "target_modules": ".*\\.1\\..*\\.[qv]_proj")"), 1422) << "v_proj has none";
+  EXPECT_EQ(with(R"("target_modules": ["q_proj"])" + here, 8), 0) << "peft's own default";
   EXPECT_EQ(with(R"("r": 8, "rank_pattern": {"layers.0.self_attn.q_proj": 4, "self_attn.q_proj": 3})"), 0);
   EXPECT_EQ(with(R"("r": 4)"), 1423);
   EXPECT_EQ(with(R"("r": 3, "rank_pattern": {"q_proj": 4})"), 1423);
@@ -138,7 +142,7 @@ TEST_F(Adapters, TheConfigSpeaksOfTheTensorsThatAreThere) {
   EXPECT_EQ(with(R"("r": 3, "rank_pattern": {"q_proj": 0})"), 1406);
   EXPECT_EQ(with(R"("r": 3, "rank_pattern": {"(": 3})"), 1421);
   EXPECT_EQ(with(R"("r": 3, "target_modules": "(")"), 1421);
-  EXPECT_EQ(CodeOf(Load("llama", {{q, {{3, 12}, {60, 3}}}}, "[]").status()), 1421);
+  EXPECT_EQ(CodeOf(Load("llama", {{q, {{3, 12}, {60, 3}}}}, "[]").status()), 1416);
 }
 
 TEST_F(Adapters, WhatTheConfigLeavesOutIsNotMerged) {
@@ -159,9 +163,10 @@ TEST_F(Adapters, WhatTheConfigLeavesOutIsNotMerged) {
       {R"("exclude_modules": 7)", 1406},
       {named + R"("layers_to_transform": [0])", 1422},
       {named + R"("layers_to_transform": 0)", 1422},
-      {named + R"("layers_to_transform": [0, 1])", 0},
+      {named + R"("layers_to_transform": [0, 1])", 1422},
+      {named + R"("exclude_modules": ["layers.0.self_attn.q_proj"], "layers_to_transform": [0, 1])", 0},
       {named + R"("layers_to_transform": 1)", 0},
-      {named + R"("layers_to_transform": [])", 0},
+      {named + R"("layers_to_transform": [], "exclude_modules": ".*layers\\.[02]\\..*")", 0},
       {named + R"("layers_to_transform": [1], "layers_pattern": "layers")", 0},
       {named + R"("layers_to_transform": [1], "layers_pattern": ["h", "layers"])", 0},
       {named + R"("layers_to_transform": [1], "layers_pattern": "h")", 1422},

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -246,7 +247,7 @@ TEST(Refusals, OfConfigs) {
       {"llama", {{"hidden_size", "12.5"}}, "TF1406 \"hidden_size\" is 12.5 where a whole number is needed"},
       {"llama",
        {{"hidden_size", "-12"}},
-       "TF1406 \"hidden_size\" is -12 where a size from 1 to 2^40 is needed"},
+       "TF1406 \"hidden_size\" is -12 where a size from 1 to 1048576 is needed"},
       {"llama", {{"num_key_value_heads", "4"}}, "TF1414 6 heads do not divide by 4 key and value heads"},
       {"llama",
        {{"head_dim", ""}, {"num_attention_heads", "5"}, {"num_key_value_heads", "1"}},
@@ -281,9 +282,36 @@ TEST(Refusals, OfConfigs) {
 
 TEST(Refusals, SizesBeyondReasonTakeNoMemory) {
   EXPECT_EQ(Said(Made(With("mixtral", {{"num_local_experts", "1000000000"}})).status()),
-            "TF1414 the number of tensors would be too large for any machine");
-  EXPECT_EQ(Said(Made(With("llama", {{"vocab_size", "1000000000000"}, {"hidden_size", "1200000"}})).status()),
-            "TF1414 embed would be too large for any machine");
+            "TF1406 \"num_local_experts\" is 1000000000 where a size from 1 to 65536 is needed");
+  EXPECT_EQ(
+      Said(Made(With("mixtral", {{"num_local_experts", "65536"}, {"num_hidden_layers", "100"}})).status()),
+      "TF1414 100 layers of 65536 experts would be too large for any machine");
+  EXPECT_EQ(Said(Made(With("llama", {{"vocab_size", "1000000000000"}})).status()),
+            "TF1406 \"vocab_size\" is 1000000000000 where a size from 1 to 4294967296 is needed");
+  // A width that follows from others is held as those are.
+  EXPECT_EQ(
+      Said(Made(With("gpt2", {{"n_embd", "1048576"}, {"n_head", "4096"}, {"n_inner", "null"}})).status()),
+      "TF1414 \"n_inner\" is not said and becomes 4194304 (4 * d_model), where a size from 1 to 1048576 is "
+      "needed");
+}
+
+TEST(Sizes, ManyTensorsAreCountedAndNotListed) {
+  const absl::StatusOr<Model> few = Made(With("mixtral", {{"num_local_experts", "4096"}}));
+  const absl::StatusOr<Model> many =
+      Made(With("mixtral", {{"num_local_experts", "4096"}, {"num_hidden_layers", "1000"}}));
+  ASSERT_TRUE(few.ok() && many.ok()) << few.status() << many.status();
+  EXPECT_EQ(few->unlisted.tensors, 0);
+  EXPECT_TRUE(many->sources.empty());
+  const auto layers = [](const Model& model) {
+    return static_cast<int64_t>(std::count_if(model.graph.nodes().begin(), model.graph.nodes().end(),
+                                              [](const Node& node) { return node.op == OpKind::kMoe; }));
+  };
+  const int64_t of_few = layers(*few), each = (static_cast<int64_t>(few->sources.size()) - 3) / of_few;
+  EXPECT_EQ(many->unlisted.tensors, 1000 * each + 3);
+  EXPECT_EQ(layers(*many), 1000);
+  ASSERT_EQ(many->unlisted.bytes.size(), 1u);
+  const auto& [dtype, bytes] = *many->unlisted.bytes.begin();
+  EXPECT_EQ(CountParameters(many->graph).total * ElementBytes(dtype), bytes);
 }
 
 TEST(Choices, AHeadWidthThatIsStatedNeedNotDivide) {
