@@ -108,6 +108,8 @@ absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& tran
                                    Fidelity require, const Graph& before, Graph& graph) {
   const Selector selector(step.parameters->where());
   const Sites sites = transform.FindSites(graph);
+  if (step.parameters->where().expect() != Where::NONE)
+    TWIN_RETURN_IF_ERROR(WithPlace(transform.CheckNames(graph), step.place));
   TWIN_RETURN_IF_ERROR(CheckExpectation(step, graph, selector, KnownPlaces(sites), transform.name()));
   const auto selected = [&](const Site& site) { return selector.Selects(before, site.path); };
   const auto observe = [&](const WeightPtr& program) { return Observe(model, program); };

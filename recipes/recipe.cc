@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "recipes/recipe.pb.h"
+#include "recipes/values.h"
 
 namespace twinforge {
 
@@ -107,6 +108,7 @@ absl::StatusOr<Recipe> ParseProto(absl::string_view text, absl::string_view plac
     return Error(1101, absl::StrCat(place, ":", errors.line(), ":", column), Sentence(errors.message()),
                  HintFor(errors.message()));
   }
+  TWIN_RETURN_IF_ERROR(CheckValues(proto, *places, place));
   return proto;
 }
 
@@ -280,6 +282,17 @@ std::vector<LibraryRecipe> LibraryRecipes() {
   return recipes;
 }
 
+namespace {
+
+// A name without a folder may have been meant as a file's.
+std::string FileHint(absl::string_view name) {
+  if (absl::StrContains(name, "/"))
+    return "; a file's steps are written out, as `use` knows the library alone";
+  return absl::StrCat("; a file is named with its path, ./", name);
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> LibraryRecipeText(const std::string& name) {
   std::vector<std::string> known;
   for (const EmbeddedFile& file : Embedded_recipes()) {
@@ -289,8 +302,7 @@ absl::StatusOr<std::string> LibraryRecipeText(const std::string& name) {
   }
   const std::string nearest = Nearest(name, known);
   return Error(1108, name, "the library has no recipe of this name",
-               nearest.empty() ? absl::StrCat("it has: ", absl::StrJoin(known, ", "),
-                                              "; a file is named with its path, ./", name)
+               nearest.empty() ? absl::StrCat("it has: ", absl::StrJoin(known, ", "), FileHint(name))
                                : absl::StrCat("did you mean \"", nearest, "\"?"));
 }
 

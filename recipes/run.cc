@@ -4,9 +4,11 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "cost/score.h"
 #include "importers/adapter.h"
+#include "transforms/transforms.pb.h"
 
 namespace twinforge {
 namespace {
@@ -49,10 +51,14 @@ absl::StatusOr<Twin> MakeTwinBy(LoadedRecipe recipe, const TwinTarget& target, M
   Twin twin;
   twin.recipe = std::move(recipe);
   TWIN_ASSIGN_OR_RETURN(twin.options.context.facts, FactsFor(target));
-  for (const std::string& path : AdapterPaths(twin.recipe)) {
+  for (const RecipeStep& step : twin.recipe.steps) {
+    if (!step.parameters->has_merge_lora()) continue;
+    const std::string& path = step.parameters->merge_lora().adapter();
     const auto instead = target.adapters.find(path);
-    const std::string& folder = instead == target.adapters.end() ? path : instead->second;
-    TWIN_ASSIGN_OR_RETURN(twin.options.context.adapters[path], LoadAdapter(folder, model));
+    const bool moved = instead != target.adapters.end();
+    absl::StatusOr<Adapter> adapter = LoadAdapter(moved ? instead->second : path, model);
+    if (!adapter.ok()) return moved ? adapter.status() : WithPlace(adapter.status(), step.place);
+    twin.options.context.adapters[path] = *std::move(adapter);
   }
   twin.options.disabled = target.skip;
   twin.model = std::move(model);

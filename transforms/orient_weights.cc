@@ -15,10 +15,15 @@
 // afterwards: that is a second copy, not a movement.
 //
 // Fidelity. MOVED: no value changes, not even the graph's mathematics; Storage alone does.
+#include <set>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "transforms/edit.h"
+#include "transforms/names.h"
 #include "transforms/transforms.pb.h"
 
 namespace twinforge {
@@ -38,6 +43,20 @@ class OrientWeightsTransform : public Transform {
                        SitesOverParams(graph, [&](const Node&, absl::string_view slot, const Param& param) {
                          return JudgeParam(graph, sharing, slot, param);
                        }));
+  }
+
+  absl::Status CheckNames(const Graph& graph) const override {
+    const std::set<std::string> known = ParameterNames(graph);
+    for (const auto& [field, pattern] : {std::pair("orient_weights.in_out", in_out_.get()),
+                                         std::pair("orient_weights.out_in", out_in_.get())}) {
+      if (pattern == nullptr) continue;
+      TWIN_RETURN_IF_ERROR(CheckPatternNames(field, *pattern, known));
+      if (NamesAKernel(graph, *pattern)) continue;
+      return Error(1105, field,
+                   absl::StrCat(JsonQuoted(pattern->pattern(), 100), " names no kernel of this model"),
+                   "leave the step out, or write `where { expect: NONE }`");
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Rewrite(const Site& site, const Observed&, Rewriter& rewriter) const override {
@@ -61,6 +80,18 @@ class OrientWeightsTransform : public Transform {
     const absl::string_view last = LastPart(role);
     return RE2::FullMatch({last.data(), last.size()}, *pattern) ||
            (!slot.empty() && RE2::FullMatch({slot.data(), slot.size()}, *pattern));
+  }
+
+  static bool NamesAKernel(const Graph& graph, const RE2& pattern) {
+    for (const Node& node : graph.nodes()) {
+      for (const auto& [slot, role] : node.params) {
+        if (!graph.FindParam(role)->type.is_kernel()) continue;
+        const Bundle* bundle = graph.BundleOf(role);
+        if (Matches(&pattern, slot, role) || (bundle != nullptr && Matches(&pattern, "", bundle->role)))
+          return true;
+      }
+    }
+    return false;
   }
 
   // How the recipe wants a kernel to lie; as it lies where the recipe does not speak of it.

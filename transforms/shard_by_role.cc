@@ -23,12 +23,14 @@
 //
 // Fidelity. MOVED.
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "re2/re2.h"
 #include "transforms/edit.h"
+#include "transforms/names.h"
 #include "transforms/transforms.pb.h"
 
 namespace twinforge {
@@ -61,6 +63,18 @@ class ShardByRoleTransform : public Transform {
       }
       return verdict;
     });
+  }
+
+  absl::Status CheckNames(const Graph& graph) const override {
+    const std::set<std::string> known = AxisNames(graph);
+    for (const std::string& axis : axes_) TWIN_RETURN_IF_ERROR(CheckName("shard_by_role.axis", axis, known));
+    if (role_ != nullptr)
+      TWIN_RETURN_IF_ERROR(CheckPatternNames("shard_by_role.role", *role_, ParameterNames(graph)));
+    for (const auto& [role, param] : graph.params()) {
+      if (!SplitsOf(param).empty()) return absl::OkStatus();
+    }
+    return Error(1105, "shard_by_role", "no parameter of this model has its role and one of its axes",
+                 "leave the step out, or write `where { expect: NONE }`");
   }
 
   absl::Status Rewrite(const Site& site, const Observed&, Rewriter& rewriter) const override {

@@ -70,6 +70,9 @@ class Transform {
   // from the programs that Rewrite made (weights/rounding.h).
   virtual Fidelity SiteFidelity(const Graph& graph, const Site& site) const { return fidelity(); }
   virtual Sites FindSites(const Graph& graph) const = 0;
+  // TF1105 where a name or pattern among its parameters means nothing in this model: misspelt, it would do
+  // nothing and look as if there were nothing to do.
+  virtual absl::Status CheckNames(const Graph& graph) const { return absl::OkStatus(); }
   // Weight programs with small results that Rewrite must know, by name. Usually none.
   virtual std::map<std::string, WeightPtr> Wants(const Graph& graph, const Site& site) const { return {}; }
   // FailedPrecondition without a diagnostic is a refusal that only `observed` could tell; nothing was changed

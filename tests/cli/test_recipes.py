@@ -19,7 +19,31 @@ BAD = [
     ('step { cast_weights { to: "f16" } }', "TF1107", ["BOUNDED", "REASSOCIATED"]),
     ('step { pad_ffn { multiple: 64 } where { expect: COUNT count: 9 } }', "TF1109", ["expected 9"]),
     ('step { pad_ffn { multiple: -4 } }', "TF1505", ["multiple"]),
-    ('step { pad_ffn { } }', "TF1505", ["multiple"]),
+    ('step { pad_ffn { } }', "TF1505", ["multiple", "is missing"]),
+    # What the text format takes without a word: a count of nothing, a choice by number, a layer below the first.
+    ('step {\n pad_ffn { multiple: 0 } }', "TF1505", [":2:12: pad_ffn.multiple: is 0; it must be positive"]),
+    ('step { pad_ffn { multiple: 8 shards: -1 } }', "TF1505", [":1:30: pad_ffn.shards: is -1"]),
+    ('step { group_experts { size: 0 } }', "TF1505", ["group_experts.size: is 0"]),
+    ('require: RETRAIN step { keep_n_of_m { keep: 2 of: 4 along: "in" stride: 0 } }', "TF1505", ["keep_n_of_m.stride: is 0"]),
+    ('step { pad_head_dim { form: 7 multiple: 128 } }', "TF1101", [":1:23: pad_head_dim.form: 7 is none of its values", "NATIVE, PORTABLE"]),
+    ('step { pad_head_dim { form: FORM_UNSET multiple: 128 } }', "TF1101", ["FORM_UNSET is none of its values"]),
+    ('step { pad_ffn { multiple_of_chip: 9 } }', "TF1101", ["pad_ffn.multiple_of_chip: 9 is none", "LANES, MXU, SHARDS, KERNEL"]),
+    ('require: 9 step { pad_ffn { multiple: 8 } }', "TF1101", [":1:1: require: 9 is none of its values"]),
+    ('step { pad_ffn { multiple: 8 } where { first_layer: -1 } }', "TF1103", [":1:40: where.first_layer: is -1; layers are numbered from 0"]),
+    ('step { pad_ffn { multiple: 8 } where { last_layer: -9 } }', "TF1103", ["where.last_layer: is -9"]),
+    ('step { pad_ffn { multiple: 8 } where { expect: 8 } }', "TF1101", ["where.expect: 8 is none", "SOME, ALL, NONE, COUNT"]),
+    ('step { pad_ffn { multiple: 8 } where { expect: COUNT count: -2 } }', "TF1103", ["where.count: is -2"]),
+    # Names and patterns that mean nothing in any model, or nothing in this one.
+    ('step { orient_weights { in_out: "o|dwon" } }', "TF1105", [":1:1: orient_weights.in_out: ", '"dwon"', 'did you mean "down"?']),
+    ('step { orient_weights { out_in: "qq" } }', "TF1105", ["orient_weights.out_in", '"qq"']),
+    ('step { orient_weights { in_out: "router" } }', "TF1105", ["names no kernel of this model"]),
+    ('step { orient_weights { in_out: "o" out_in: "(gaet|upp)" } }', "TF1105", ["orient_weights.out_in"]),
+    ('step { shard_by_role { shards: 2 role: "gaet|up" } }', "TF1105", ["shard_by_role.role", 'did you mean "gate"?']),
+    ('step { shard_by_role { shards: 2 axis: "hedas" } }', "TF1105", ["shard_by_role.axis", 'did you mean "heads"?']),
+    ('step { shard_by_role { shards: 2 axis: "expert" } }', "TF1105", ["no parameter of this model"]),
+    ('step { shard_by_role { shards: 2 role: "norm" } }', "TF1105", ["no parameter of this model"]),
+    ('step { use: "/elsewhere/mine" }', "TF1108", ["written out"]),
+    ('require: BOUNDED\nstep { merge_lora { adapter: "/no/adapter/here" } }', "TF1420", [":2:1: /no/adapter/here: ", "adapter_config.json"]),
     ('step { keep_n_of_m { keep: 5 of: 4 along: "in" stride: 1 } }\nrequire: RETRAIN', "TF1505", ["keep"]),
     ('step { cast_weights { to: "bf61" } }\nrequire: BOUNDED', "TF1505", ["bf61"]),
 ]
@@ -35,6 +59,30 @@ def test_mistakes(tool, tiny, tmp_path, text, code, words):
         for word in words:
             assert word in done.err, done
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.textproto"]
+
+
+def test_a_name_that_means_nothing_here_may_be_expected_to(tool, tiny, tmp_path):
+    recipe = tmp_path / "mine.textproto"
+    recipe.write_text('step { orient_weights { in_out: "router" } where { expect: NONE } } step { orient_weights { in_out: "o|router|qkv" } }')
+    said = tool.json("plan", tiny, "--recipe", recipe)
+    assert [len(step["sites"]) for step in said["steps"]] == [0, 2], said
+    recipe.write_text('step { orient_weights { in_out: ".*_no" } }')
+    assert tool("plan", tiny, "--recipe", recipe).codes == ["TF1105"]
+
+
+def test_a_hint_names_no_path_that_is_none(tool, tmp_path):
+    recipe = tmp_path / "mine.textproto"
+    recipe.write_text('step { use: "/elsewhere/mine" }')
+    assert ".//" not in tool("recipe", "check", recipe).err
+
+
+def test_the_note_names_the_step_that_laid_it_so(tool, tiny):
+    """A later step that changed the same node is not to blame."""
+    said = tool.json("plan", tiny, "--recipe", "tpu-exact-native", "--shards", 2)
+    step = next(row["step"] for row in said["steps"] if row["sites"] and row["step"].split()[1] in ("fuse_qkv", "orient_weights", "fuse_gate_up", "stack_layers"))
+    kinds = {"fused": "fuse_", "[in, out]": "orient_weights", "stacked": "stack_layers"}
+    blamed = [kind for word, kind in kinds.items() if word in said["note"]]
+    assert step and "after step" in said["note"] and blamed and any(kind in said["note"].split("after step")[1].split(":")[0] for kind in blamed), said["note"]
 
 
 def test_library_recipes_say_already_native(tool, tiny, tmp_path):
