@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "cli/open.h"
 #include "cli/verb.h"
 #include "importers/checkpoint.h"
 #include "importers/importer.h"
@@ -26,11 +27,16 @@ std::map<std::string, std::set<int64_t>> AxisSizes(const Graph& graph) {
 // Of what is stored, tied tensors once.
 std::map<std::string, int64_t> BytesByDType(const Model& model) {
   std::map<std::string, int64_t> bytes;
+  for (const auto& [dtype, count] : model.unlisted.bytes) bytes[std::string(Name(dtype))] += count;
   for (const SourceTensor& tensor : model.sources) {
     const Weight& source = *tensor.source;
     bytes[std::string(Name(source.dtype()))] += FileBytes(source.dtype(), source.element_count()).value_or(0);
   }
   return bytes;
+}
+
+int64_t StoredCount(const Model& model) {
+  return model.unlisted.tensors + static_cast<int64_t>(model.sources.size());
 }
 
 // Axes that meet the TPU's lanes: how much of the padded axis would lie idle.
@@ -86,17 +92,17 @@ Json DimsJson(const Graph& graph) {
   return dims;
 }
 
-void Describe(const Model& model, Outcome& outcome) {
+void Describe(const OpenedModel& opened, Outcome& outcome) {
+  const Model& model = opened.model;
   const ParameterCounts counts = CountParameters(model.graph);
   const std::map<std::string, int64_t> dtypes = BytesByDType(model);
   int64_t bytes = 0;
   for (const auto& [dtype, n] : dtypes) bytes += n;
   std::string& human = outcome.human;
-  absl::StrAppend(&human, model.family, " (model_type ", model.model_type, ", layout ", model.layouts[0].name,
-                  ")\n");
+  absl::StrAppend(&human, model.family, " (model_type ", model.model_type, ", layout ", opened.layout, ")\n");
   absl::StrAppend(&human, "  parameters  ", Grouped(counts.total), " total, ", Grouped(counts.active),
                   " active\n");
-  absl::StrAppend(&human, "  stored      ", model.sources.size(), " tensors in ", model.files.size(),
+  absl::StrAppend(&human, "  stored      ", StoredCount(model), " tensors in ", model.files.size(),
                   " files, ", HumanBytes(bytes));
   for (const auto& [dtype, n] : dtypes) absl::StrAppend(&human, ", ", dtype, " ", HumanBytes(n));
   absl::StrAppend(&human, "\n  sizes       ");
@@ -122,13 +128,12 @@ void Describe(const Model& model, Outcome& outcome) {
   for (const std::string& warning : model.warnings) absl::StrAppend(&human, "note: ", warning, "\n");
   outcome.json["family"] = model.family;
   outcome.json["model_type"] = model.model_type;
-  outcome.json["layout"] = model.layouts[0].name;
+  outcome.json["layout"] = opened.layout;
   outcome.json["parameters"] = {{"total", counts.total},
                                 {"active", counts.active},
                                 {"embedding", counts.embedding},
                                 {"expert", counts.expert}};
-  outcome.json["stored"] = {
-      {"tensors", model.sources.size()}, {"files", model.files.size()}, {"bytes", bytes}};
+  outcome.json["stored"] = {{"tensors", StoredCount(model)}, {"files", model.files.size()}, {"bytes", bytes}};
   outcome.json["bytes_by_dtype"] = dtypes;
   outcome.json["dims"] = DimsJson(model.graph);
   outcome.json["warnings"] = model.warnings;
@@ -136,10 +141,10 @@ void Describe(const Model& model, Outcome& outcome) {
 
 absl::StatusOr<Outcome> Inspect(const ModelFlags& flags, bool integrity, int threads) {
   Outcome outcome;
-  TWIN_ASSIGN_OR_RETURN(Model model, OpenFlags(flags));
-  Describe(model, outcome);
+  TWIN_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModelOrTwin(flags));
+  Describe(opened, outcome);
   if (!integrity) return outcome;
-  if (!model.has_bytes()) {
+  if (!opened.model.has_bytes()) {
     return Error(1003, "--integrity", "reads tensors, and a config alone has none",
                  "name the checkpoint's folder");
   }

@@ -3,6 +3,9 @@
 #include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "importers/checkpoint.h"
 #include "importers/checkpoint_folder.h"
@@ -42,19 +45,72 @@ absl::StatusOr<OpenedTwin> OpenTwinFolder(const std::string& path) {
   return twin;
 }
 
+namespace {
+
+// config.json of a twin.
+absl::StatusOr<JsonValue> ConfigOf(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/config.json");
+  TWIN_RETURN_IF_ERROR(CheckInsideIfThere(folder, "config.json"));
+  TWIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  return ParseJson(text, path);
+}
+
+// The class that carries a twin written as hf in place of its own family's: its model_type, or "".
+absl::StatusOr<std::string> CarrierOf(const TwinManifest& manifest, const std::string& folder) {
+  if (manifest.target != Target::kHf) return "";
+  TWIN_ASSIGN_OR_RETURN(const JsonValue config, ConfigOf(folder));
+  const JsonValue* said = config.FindPath("model_type");
+  if (said == nullptr || said->kind() != JsonValue::Kind::kString) return "";
+  return said->as_string() == manifest.model_type ? "" : said->as_string();
+}
+
+// The checkpoint in a carried twin's folder, its config said in the words of its own family: it tells where
+// roles lie and of what sizes they are, and the manifest's graph tells the rest.
+absl::StatusOr<Model> OpenCarried(const TwinManifest& manifest, const std::string& folder) {
+  TWIN_ASSIGN_OR_RETURN(JsonValue config, ConfigOf(folder));
+  config.Set("model_type", JsonValue::String(manifest.model_type));
+  for (const SmallFile& text : manifest.source_texts) {
+    if (text.name != "config.json") continue;
+    TWIN_ASSIGN_OR_RETURN(const JsonValue source, ParseJson(text.content, "config.json of the source"));
+    const JsonValue* classes = source.FindPath("architectures");
+    config.Set("architectures", classes == nullptr ? JsonValue::Null() : *classes);
+  }
+  return OpenModelBy(std::move(config), absl::StrCat(folder, "/config.json"), folder);
+}
+
+}  // namespace
+
+absl::StatusOr<Model> OpenCheckpoint(const std::string& path, const std::string& config) {
+  if (!IsTwin(path)) return OpenModel(path, config);
+  TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, OpenManifest(path));
+  TWIN_ASSIGN_OR_RETURN(const std::string carrier, CarrierOf(manifest, path));
+  if (manifest.target == Target::kHf && carrier.empty()) return OpenModel(path, config);
+  return Error(1804, path,
+               absl::StrCat("is a twin ",
+                            carrier.empty() ? std::string("in the native layout")
+                                            : absl::StrCat("that ", JsonQuoted(carrier, 100), " carries"),
+                            ", and this verb needs a checkpoint of a family that is read"),
+               "`twinforge unforge` gives its source back; `inspect`, `eval` and `score` read it as it is");
+}
+
 absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags) {
   OpenedModel opened;
   if (!flags.from_config.empty() || flags.path.empty() || !IsTwin(flags.path)) {
     TWIN_ASSIGN_OR_RETURN(opened.model, OpenFlags(flags));
+    opened.layout = opened.model.layouts[0].name;
     return opened;
   }
   TWIN_ASSIGN_OR_RETURN(OpenedTwin twin, OpenTwinFolder(flags.path));
   Model imported;
   const bool hf = twin.manifest.target == Target::kHf;
-  if (hf) {
+  TWIN_ASSIGN_OR_RETURN(const std::string carrier, CarrierOf(twin.manifest, flags.path));
+  if (hf && carrier.empty()) {
     TWIN_ASSIGN_OR_RETURN(imported, OpenModel(flags.path, flags.config));
+  } else if (hf) {
+    TWIN_ASSIGN_OR_RETURN(imported, OpenCarried(twin.manifest, flags.path));
   }
   TWIN_ASSIGN_OR_RETURN(opened.model, OpenTwin(twin.manifest, twin.stored, hf ? &imported : nullptr));
+  opened.layout = hf ? twin.manifest.layout : "twin";
   if (!twin.manifest.provenance.source_graph.empty()) {
     TWIN_ASSIGN_OR_RETURN(opened.source_graph, ParseGraph(twin.manifest.provenance.source_graph));
   }

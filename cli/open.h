@@ -15,11 +15,18 @@ namespace twinforge {
 
 struct OpenedModel {
   Model model;
+  std::string layout;  // how its files hold it: "hub", "grouped", ..., or "twin"
   // For a twin: the graph of the model it was made from, as its manifest tells.
   std::optional<Graph> source_graph;
 };
 
+// A twin's graph is read from its manifest, so that every twin opens: in the native layout, or carried by a
+// class that no family file describes (granite for llama).
 absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags);
+
+// A checkpoint of a family that is read. TF1804 for a twin that is none: its tensors are in the native
+// layout, or another class carries it.
+absl::StatusOr<Model> OpenCheckpoint(const std::string& path, const std::string& config);
 
 // Whether `path` is a folder with a twin's manifest.
 bool IsTwin(const std::string& path);

@@ -183,7 +183,7 @@ std::optional<Outcome> RefutedByStrangers(const std::string& folder, const absl:
 
 absl::StatusOr<Outcome> RunProve(const ProveFlags& flags) {
   TWIN_RETURN_IF_ERROR(CheckCaseIsNew(flags.smallest_case));
-  TWIN_ASSIGN_OR_RETURN(Model source, OpenModel(flags.source, flags.config));
+  TWIN_ASSIGN_OR_RETURN(Model source, OpenCheckpoint(flags.source, flags.config));
   absl::StatusOr<OpenedTwin> opened = OpenTwinFolder(flags.twin);
   if (!opened.ok()) {
     std::optional<Outcome> refuted = RefutedByStrangers(flags.twin, opened.status());

@@ -9,8 +9,6 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "cli/open.h"
-#include "exporters/manifest.h"
-#include "exporters/twin.h"
 #include "importers/importer.h"
 
 namespace twinforge {
@@ -53,14 +51,7 @@ absl::StatusOr<Model> OpenFlags(const ModelFlags& flags) {
     return Error(1003, "MODEL", "no model was named",
                  "give a checkpoint's folder; plan, score and inspect take --from-config config.json too");
   }
-  if (IsTwin(flags.path)) {
-    TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, OpenManifest(flags.path));
-    if (manifest.target == Target::kTwin) {
-      return Error(1804, flags.path, "is a twin in the native layout, and this verb needs a checkpoint",
-                   "`twinforge unforge` gives its source back; `score` and `prove` read it as it is");
-    }
-  }
-  return OpenModel(flags.path, flags.config);
+  return OpenCheckpoint(flags.path, flags.config);
 }
 
 void AddRecipeFlags(CLI::App* verb, RecipeFlags& flags, bool required) {

@@ -130,10 +130,14 @@ def test_exit_statuses(tool, tiny, tmp_path):
 
 def test_a_native_twin_is_named_as_such(tool, tiny, tmp_path):
     assert tool.forge(tiny, "tpu-exact-native", tmp_path / "twin", "--to", "twin").code == 0
-    for words in (["inspect"], ["plan", "--recipe", "tpu-exact-portable"], ["forge", "--recipe", "tpu-exact-portable", "--out", tmp_path / "again"]):
+    for words in (["plan", "--recipe", "tpu-exact-portable"], ["forge", "--recipe", "tpu-exact-portable", "--out", tmp_path / "again"]):
         done = tool(words[0], tmp_path / "twin", *words[1:])
         assert done.code == 3 and done.codes == ["TF1804"] and "unforge" in done.err, done
     assert tool("score", tmp_path / "twin", "--chip", "v6e").code == 0
+    said, source = tool.json("inspect", tmp_path / "twin"), tool.json("inspect", tiny)
+    assert said["layout"] == "twin" and said["family"] == "llama" and said["dims"]["d_model"] == source["dims"]["d_model"]
+    assert said["parameters"] == source["parameters"], "what a model's own elements are, padding left out"
+    assert tool("inspect", tmp_path / "twin", "--integrity").code in (0, 1)
 
 
 def test_links_out_of_the_folder_are_refused(tool, tiny, tmp_path):
