@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "ir/largest.h"
 
 namespace twinforge {
 namespace {
@@ -15,22 +16,9 @@ namespace {
 constexpr int64_t kMostExperts = int64_t{1} << 22;  // of all layers: 1,024 layers of 4,096
 constexpr char kNoModel[] = "no model is that large: correct the config";
 
-// The largest size of a dim. A config must not choose how much time and memory are taken before any tensor is
-// seen: these are tens of times what published models have, and steps that look at every layer, head or
-// channel are still quick at them.
-int64_t MostOf(absl::string_view dim) {
-  if (dim == "layers") return 10000;
-  if (dim == "vocab" || dim == "positions") return int64_t{1} << 32;
-  for (absl::string_view narrow :
-       {"heads", "kv_heads", "head_dim", "nope_dim", "rope_dim", "v_head_dim", "expert", "types"}) {
-    if (dim == narrow) return int64_t{1} << 16;
-  }
-  return int64_t{1} << 20;  // widths
-}
-
 // TF1406 where a key says a size beyond its bounds, TF1414 where one follows from other keys.
 absl::Status CheckSize(const DimSpec& dim, int64_t size, const ConfigView& config) {
-  const int64_t least = dim.may_be_zero() ? 0 : 1, most = MostOf(dim.name());
+  const int64_t least = dim.may_be_zero() ? 0 : 1, most = LargestSize(dim.name());
   if (size >= least && size <= most) return absl::OkStatus();
   const std::string key = config.FirstKey(dim.key());
   if (!key.empty()) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "ir/largest.h"
 #include "transforms/transforms.pb.h"
 #include "weights/build.h"
 
@@ -51,6 +52,13 @@ Judgement Join(Judgement a, Judgement b) {
     return 0;
   };
   return rank(b) > rank(a) ? std::move(b) : std::move(a);
+}
+
+Judgement JudgeGrowth(absl::string_view axis, int64_t size) {
+  const int64_t most = LargestSize(axis);
+  if (size <= most) return Judgement::Fits();
+  return Judgement::Refused(
+      absl::StrCat(axis, " would become ", size, ", and no model is read with more than ", most));
 }
 
 Sites SitesOverNodes(const Graph& graph, absl::FunctionRef<Judgement(const Node&)> judge) {

@@ -41,6 +41,9 @@ struct Judgement {
 // A refusal wins over a fit, a fit over native, native over other; the first reason stays.
 Judgement Join(Judgement a, Judgement b);
 
+// Fits, or refused where padding makes `axis` larger than any that is read again (ir/largest.h).
+Judgement JudgeGrowth(absl::string_view axis, int64_t size);
+
 // One site per node that the judge accepts, in graph order.
 Sites SitesOverNodes(const Graph& graph, absl::FunctionRef<Judgement(const Node&)> judge);
 

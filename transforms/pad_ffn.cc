@@ -62,7 +62,7 @@ class PadFfnTransform : public Transform {
                                              " shards: pad_ffn { multiple: ", multiple_ * shards_,
                                              " } would do"));
     }
-    return Judgement::Fits();
+    return JudgeGrowth(axis.name, shards_ * RoundUp(axis.size / shards_, multiple_));
   }
 
   int64_t multiple_;

@@ -93,7 +93,7 @@ class PadHeadDimTransform : public Transform {
       if (node.op != OpKind::kAttention && node.op != OpKind::kLatentAttention) return Judgement::Other();
       const HeadWidths widths = Widths(graph, node);
       if (widths.padded == widths.size && widths.v_padded == widths.v_size) return Judgement::Native();
-      if (!portable_) return Judgement::Fits();
+      if (Judgement growth = JudgeWidths(graph, node, widths); growth.refused() || !portable_) return growth;
       return node.op == OpKind::kAttention ? JudgePortable(graph, node, widths)
                                            : JudgePortableLatent(graph, node);
     });
@@ -135,6 +135,13 @@ class PadHeadDimTransform : public Transform {
     widths.padded = RoundUp(widths.size, multiple_);
     widths.v_padded = RoundUp(widths.v_size, multiple_);
     return widths;
+  }
+
+  static Judgement JudgeWidths(const Graph& graph, const Node& node, const HeadWidths& widths) {
+    if (node.op == OpKind::kAttention) return JudgeGrowth("head_dim", widths.padded);
+    const int64_t nope = AxisSize(graph, node, "nope_dim");
+    return Join(JudgeGrowth("nope_dim", nope + widths.padded - widths.size),
+                JudgeGrowth("v_head_dim", widths.v_padded));
   }
 
   Factors FactorsOf(const Node& node, const HeadWidths& widths) const {

@@ -74,7 +74,7 @@ class PadHeadsTransform : public Transform {
     if ((node.Has("q_norm") || node.Has("k_norm")) && !(node.attrs->attention().qk_norm_eps() > 0)) {
       return Judgement::Refused("q_norm and k_norm have eps 0, which divides 0 by 0 in a padded head");
     }
-    return Judgement::Fits();
+    return JudgeGrowth("heads", padded);
   }
 
   int64_t multiple_;

@@ -229,6 +229,8 @@ class PadHiddenTransform : public Transform {
   Judgement Judge(const Graph& graph, const Node& embedding) const {
     const ParamAxis& hidden = *FindAxis(graph, embedding, kHidden);
     if (hidden.size % multiple_ == 0) return Judgement::Native();
+    if (Judgement growth = JudgeGrowth(kHidden, RoundUp(hidden.size, multiple_)); growth.refused())
+      return growth;
     for (const auto& [role, param] : graph.params()) {
       for (const ParamAxis& axis : param.type.axes) {
         if (axis.name != kHidden || (axis.size == hidden.size && axis.logical == hidden.logical)) continue;

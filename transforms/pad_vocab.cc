@@ -80,7 +80,8 @@ class PadVocabTransform : public Transform {
                                              AxisSize(graph, *head, "vocab")));
     }
     if (vocab % multiple_ == 0) return Judgement::Native();
-    return head == nullptr ? Judgement::Fits() : JudgeMask(graph, *head);
+    Judgement growth = JudgeGrowth("vocab", RoundUp(vocab, multiple_));
+    return head == nullptr || growth.refused() ? growth : JudgeMask(graph, *head);
   }
 
   Judgement JudgeMask(const Graph& graph, const Node& head) const {

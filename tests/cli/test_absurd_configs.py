@@ -67,6 +67,34 @@ def test_the_largest_that_is_counted(tool, configs, tmp_path):
     assert done.code == 2 and done.codes == ["TF1414"] and "too many to plan" in done.err, done
 
 
+@pytest.mark.parametrize("key, most, step", [
+    ("hidden_size", 2**20, "pad_hidden { form: NATIVE multiple: %d }"),
+    ("intermediate_size", 2**20, "pad_ffn { multiple: %d }"),
+    ("num_attention_heads", 2**16, "pad_heads { multiple: %d }"),
+    ("head_dim", 2**16, "pad_head_dim { form: NATIVE multiple: %d }"),
+    ("vocab_size", 2**32, "pad_vocab { multiple: %d mask: REFERENCE }"),
+])
+def test_padding_ends_where_configs_end(tool, configs, tmp_path, key, most, step):
+    """What a step writes can be read again: the largest size is padded to and read, the next one neither."""
+    def config(size):
+        return config_of(configs, tmp_path, "llama-3.1-8b", **{"num_key_value_heads": 1, "head_dim": 128, key: size})
+
+    def plan(multiple):
+        recipe = tmp_path / "r.textproto"
+        recipe.write_text("step { " + step % multiple + " }")
+        said = tool("plan", "--from-config", config(most - 2), "--recipe", recipe, "--to", "twin", "--format", "json", **FEW)
+        assert said.code == 0, said
+        return said.json
+
+    half = min(most, 2**20) // 2
+    said = plan(2 * half)
+    assert said["sites"] and not said["refused"], said
+    assert tool("inspect", "--from-config", config(most), **FEW).code == 0
+    said = plan(half + 1)
+    assert not said["sites"] and f"no model is read with more than {most}" in said["refused"][0]["reason"], said
+    assert tool("inspect", "--from-config", config(most + 1), **FEW).codes == ["TF1406"]
+
+
 @pytest.mark.parametrize("keys, says", [
     ({"rms_norm_eps": 1e39}, '"rms_norm_eps" is 1e+39 where a number from -3.4e38 to 3.4e38'),
     ({"hidden_size": 10**16}, "a whole number of at most 2^53"),
