@@ -1,4 +1,6 @@
 """Recipe mistakes: each with its code, its place and its hint, found before any tensor is read."""
+import json
+
 import adapters
 import pytest
 
@@ -68,6 +70,21 @@ def test_a_name_that_means_nothing_here_may_be_expected_to(tool, tiny, tmp_path)
     assert [len(step["sites"]) for step in said["steps"]] == [0, 2], said
     recipe.write_text('step { orient_weights { in_out: ".*_no" } }')
     assert tool("plan", tiny, "--recipe", recipe).codes == ["TF1105"]
+
+
+def test_one_pattern_of_two_may_name_nothing(tool, tmp_path):
+    """The library's recipe lays q, k and v, and latent attention has none of them."""
+    (tmp_path / "config.json").write_text(json.dumps({
+        "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "dtype": "bfloat16", "hidden_size": 48, "intermediate_size": 56, "vocab_size": 97,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 20, "qk_nope_head_dim": 12,
+        "qk_rope_head_dim": 8, "v_head_dim": 20, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+        "moe_intermediate_size": 24, "first_k_dense_replace": 1, "hidden_act": "silu", "rms_norm_eps": 1e-6, "max_position_embeddings": 64}))
+    words = ["plan", "--from-config", tmp_path / "config.json", "--recipe"]
+    assert tool.json(*words, "tpu-exact-native")["sites"] > 0
+    recipe = tmp_path / "mine.textproto"
+    recipe.write_text('step { orient_weights { out_in: "q|k|v" } }')
+    done = tool(*words, recipe)
+    assert done.code == 2 and done.codes == ["TF1105"] and "the step names no kernel of this model" in done.err, done
 
 
 def test_a_hint_names_no_path_that_is_none(tool, tmp_path):
