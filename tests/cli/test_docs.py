@@ -61,7 +61,7 @@ def test_no_page_names_a_flag_that_does_not_exist(tool, page):
 def test_examples_name_flags_of_their_verb(tool):
     for verb in verbs(tool):
         examples = tool(verb, "--help").out.split("Examples:")[1]
-        for whose, words in re.findall(r"twinforge (\w+) (.*)", examples):
+        for whose, words in re.findall(r"twinforge (\w+) (.*)", examples.replace("\\\n", " ")):
             assert set(FLAG.findall(words)) <= set(options(tool, whose)), (verb, words)
     for words in re.findall(r"^\s*(?:\$ ?)?\$?twinforge (\w+ [^#\n]*)", (ROOT / "README.md").read_text(), re.M):
         verb = words.split()[0]
