@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
@@ -104,6 +105,8 @@ const std::string& CsvTable::Get(const Row& row, absl::string_view column) const
 }
 
 absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view place) {
+  // What spreadsheets put before the first column.
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
   Reader reader(text, place);
   CsvTable table;
   TWIN_ASSIGN_OR_RETURN(table.columns, reader.Row());

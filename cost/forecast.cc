@@ -196,9 +196,15 @@ absl::StatusOr<ServingForecast> ForecastServing(const Graph& graph, const std::s
   TWIN_ASSIGN_OR_RETURN(const Score least, ScoreGraph(graph, nullptr, chip, same));
   forecast.tpot_bound = least.ladder.back().seconds;
   forecast.tpot = Band(steady.tpot, fitted.band, forecast.tpot_bound);
-  forecast.ttft = Band(steady.ttft, fitted.first_token_band, 0);
+  // Clients for whom the cache has no room wait until others have had their answers.
+  const double clients = static_cast<double>(serving.concurrency);
+  const double answer = steady.wait + terms.output_len * forecast.tpot.mid;
+  const double outside = (clients / terms.batch - 1) * answer;
+  forecast.ttft = Band(steady.ttft + outside, fitted.first_token_band, 0);
   forecast.running = steady.running;
-  forecast.tokens_per_second = static_cast<double>(steady.running) / forecast.tpot.mid;
+  // As the clients see it: one answer each in the time that it takes.
+  forecast.tokens_per_second =
+      clients * terms.output_len / (forecast.ttft.mid + (terms.output_len - 1) * forecast.tpot.mid);
   forecast.doubts = DoubtsOf(
       fitted, [&](const Constants& constants) { return SteadyState(terms, fitted, constants).tpot; });
   return forecast;

@@ -59,8 +59,9 @@ absl::StatusOr<WeightFormat> ParseWeightFormat(absl::string_view name) {
 
 absl::StatusOr<Mesh> ParseMesh(absl::string_view text) {
   Mesh mesh;
+  if (text.empty()) return mesh;
   std::vector<absl::string_view> seen;
-  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const std::pair<absl::string_view, absl::string_view> axis =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
     int64_t* size = axis.first == "tp"   ? &mesh.tp

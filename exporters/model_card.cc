@@ -11,6 +11,13 @@
 namespace twinforge {
 namespace {
 
+// A name that somebody chose, as one line that stands in backquotes and ends nothing.
+std::string InCode(absl::string_view name) {
+  std::string shown;
+  for (const char c : name) shown.push_back(c >= ' ' && c <= '~' && c != '`' ? c : '?');
+  return shown;
+}
+
 constexpr int64_t kLargestCard = 1 << 20;
 
 // Lines of the front matter of the source's card that begin with one of the kept keys.
@@ -55,8 +62,8 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
       absl::StrCat("---\n", kept, "library_name: ", plan.target == Target::kHf ? "transformers" : "twinforge",
                    "\ntags:\n- twinforge\n---\n\n");
   absl::StrAppend(&text, "# A TPU twin (", model.model_type, ")\n\n");
-  absl::StrAppend(&text, "Made from its source checkpoint by the recipe `", provenance.recipe_name, "`",
-                  provenance.chip.empty() ? "" : absl::StrCat(" for ", provenance.chip),
+  absl::StrAppend(&text, "Made from its source checkpoint by the recipe `", InCode(provenance.recipe_name),
+                  "`", provenance.chip.empty() ? "" : absl::StrCat(" for ", provenance.chip),
                   provenance.shards > 1 ? absl::StrCat(", ", provenance.shards, " shards") : "", ".\n\n");
   absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance), "\n\n");
   absl::StrAppend(&text, "| | |\n| --- | --- |\n");

@@ -35,6 +35,15 @@ TEST(Csv, CellsAreFoundByColumn) {
   EXPECT_EQ(table->Find("chip"), -1);
 }
 
+TEST(Csv, AMarkThatSpreadsheetsWriteIsNoPartOfTheFirstColumn) {
+  const absl::StatusOr<CsvTable> table = ParseCsv(
+      "\xEF\xBB\xBF"
+      "chip,batch\nv6e,8\n",
+      "t.csv");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->Get(table->rows[0], "chip"), "v6e");
+}
+
 TEST(Csv, LinesEndInAnyWayAndTheLastNeedNot) {
   for (const char* text :
        {"a,b\n1,2\n3,4\n", "a,b\r\n1,2\r\n3,4\r\n", "a,b\r1,2\r3,4", "a,b\n\n1,2\n\n3,4"}) {

@@ -88,7 +88,7 @@ def test_tables_name_their_models(batch, configs, tmp_path):
 
 @pytest.mark.parametrize("column, cell, code", [
     ("batch", "many", "TF1003"), ("batch", "-1", "TF1003"), ("batch", "1.5", "TF1003"), ("batch", "99999999999999999999", "TF1003"), ("batch", "0", "TF1703"),
-    ("phase", "train", "TF1003"), ("routing", "round-robin", "TF1003"), ("mesh", "xp=2", "TF1702"), ("dtype", "fp7", "TF1704"), ("kv_dtype", "fp7", "TF1704"),
+    ("phase", "dream", "TF1003"), ("routing", "round-robin", "TF1003"), ("mesh", "xp=2", "TF1702"), ("dtype", "fp7", "TF1704"), ("kv_dtype", "fp7", "TF1704"),
     ("activation_dtype", "fp7", "TF1704"), ("stack", "tgi", "TF1711"), ("chips", "3", "TF1702"), ("speed", "9", "TF1003"), ("chip", "", None),
     ("from_config", "no.json", "TF1202"),
 ])
@@ -137,7 +137,7 @@ def test_a_table_that_is_not_there(tool, llama, tmp_path):
     (["--chip", "v6e", "--mesh", "tp=2", "--chips", 3], 3, "TF1702", "tp x dp x pp"), (["--chip", "v6e", "--mesh", "tp=4", "--shards", 2], 3, "TF1702", "tp=4"),
     (["--chip", "v6e", "--mesh", "pp=2"], 3, "TF1702", "tp, dp and ep"), (["--chip", "v6e", "--stack", "tgi"], 3, "TF1711", "vllm"),
     (["--chip", "gh200", "--chips", 2], 3, "TF1706", "chip"), (["--chip", "v6e", "--mesh", "tp=5"], 3, "TF1702", "5 shards"),
-    (["--chip", "v6e", "--phase", "train"], 2, "TF1001", "prefill"), (["--chip", "b300_sxm", "--dtype", "int8"], 3, "TF1704", "bf16"),
+    (["--chip", "v6e", "--phase", "dream"], 2, "TF1001", "prefill"), (["--chip", "b300_sxm", "--dtype", "int8"], 3, "TF1704", "bf16"),
 ])
 def test_refusals_name_the_nearest_that_is_known(tool, llama, words, status, code, says):
     done = tool("score", *llama, *words)

@@ -117,7 +117,24 @@ TEST(Serving, SaysItsIntervals) {
   }
   EXPECT_GE(forecast->tpot.low, forecast->tpot_bound);
   EXPECT_LE(forecast->running, 32);
-  EXPECT_NEAR(forecast->tokens_per_second, forecast->running / forecast->tpot.mid, 1e-6);
+}
+
+// Each client has one answer in the time that it takes, wherever it waits.
+TEST(Serving, GivesClientsBeyondTheCacheTheirWait) {
+  const Graph graph = MakeModel(Llama8B());
+  double most = 0;
+  for (const int64_t clients : {1, 32, 1000, 100000}) {
+    const Serving serving{.input_len = 2048, .output_len = 256, .concurrency = clients};
+    const auto forecast = ForecastServing(graph, "h200_sxm", {}, serving, "vllm", "bf16");
+    ASSERT_TRUE(forecast.ok()) << forecast.status();
+    const double answer = forecast->ttft.mid + 255 * forecast->tpot.mid;
+    EXPECT_NEAR(forecast->tokens_per_second * answer, 256.0 * static_cast<double>(clients), 1e-3);
+    // The queue grows with the clients, the rate stays at what the chip gives.
+    if (clients == 1000) most = forecast->tokens_per_second;
+    if (clients == 100000) {
+      EXPECT_NEAR(forecast->tokens_per_second / most, 1, 0.05);
+    }
+  }
 }
 
 }  // namespace

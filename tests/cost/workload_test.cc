@@ -42,6 +42,7 @@ TEST(Meshes, ThatAreNoneAreRefused) {
     EXPECT_EQ(Refusal(ParseMesh(text)).place, text);
   }
   EXPECT_THAT(Refusal(ParseMesh("xp=2")).message, HasSubstr("\"xp\""));
+  for (const char* loose : {",", "tp=8,", ",tp=8"}) EXPECT_EQ(Refusal(ParseMesh(loose)).code, 1702) << loose;
   EXPECT_THAT(Refusal(ParseMesh("xp=2")).hint, HasSubstr("tp, dp, ep and pp"));
   EXPECT_THAT(Refusal(ParseMesh("tp=2,tp=2")).message, HasSubstr("given twice"));
   EXPECT_THAT(Refusal(ParseMesh("tp=0")).message, HasSubstr("needs a size"));

@@ -287,7 +287,7 @@ TEST(Refusals, SizesBeyondReasonTakeNoMemory) {
       Said(Made(With("mixtral", {{"num_local_experts", "65536"}, {"num_hidden_layers", "100"}})).status()),
       "TF1414 100 layers of 65536 experts would be too large for any machine");
   EXPECT_EQ(Said(Made(With("llama", {{"vocab_size", "1000000000000"}})).status()),
-            "TF1406 \"vocab_size\" is 1000000000000 where a size from 1 to 4294967296 is needed");
+            "TF1406 \"vocab_size\" is 1000000000000 where a size from 1 to 16777216 is needed");
   // A width that follows from others is held as those are.
   EXPECT_EQ(
       Said(Made(With("gpt2", {{"n_embd", "1048576"}, {"n_head", "4096"}, {"n_inner", "null"}})).status()),
