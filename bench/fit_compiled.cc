@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "cost/compiled_fit.h"
 #include "cost/compiled_rows.h"
 #include "cost/compiled_table.h"
@@ -46,23 +45,12 @@ bool Write(const std::string& path, const std::string& text) {
 
 // The named columns alone. A case that was compiled once more to dump its bundles is no row of its own.
 std::string Condense(const std::string& csv, const std::vector<std::string>& names) {
-  std::vector<size_t> columns;
+  const CsvTable table = CompiledTableOf(csv);
   std::string text = absl::StrCat(absl::StrJoin(names, ","), "\n");
-  bool head = true;
-  for (absl::string_view line : absl::StrSplit(csv, '\n', absl::SkipEmpty())) {
-    const std::vector<std::string> fields = SplitCsv(line);
-    if (head) {
-      head = false;
-      for (const std::string& name : names) {
-        for (size_t i = 0; i < fields.size(); ++i) {
-          if (fields[i] == name) columns.push_back(i);
-        }
-      }
-      continue;
-    }
-    if (fields.back() == "with LLO bundle dump") continue;
+  for (const CsvTable::Row& row : table.rows) {
+    if (row.cells.back() == "with LLO bundle dump") continue;
     std::vector<std::string> kept;
-    for (const size_t column : columns) kept.push_back(fields[column]);
+    for (const std::string& name : names) kept.push_back(table.Get(row, name));
     absl::StrAppend(&text, absl::StrJoin(kept, ","), "\n");
   }
   return text;

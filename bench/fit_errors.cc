@@ -10,22 +10,15 @@
 namespace twinforge {
 namespace {
 
-double BoundOf(const StepTerms& terms) {
-  double seconds = 0;
-  for (size_t i = 0; i < terms.kinds.size(); ++i)
-    seconds += static_cast<double>(terms.uses[i]) * std::max(terms.kinds[i].shape, terms.kinds[i].memory);
-  return seconds;
-}
-
 // Three constants of one partition: decode's and prefill's derates and a constant per step; relative least
 // squares.
 std::vector<double> Baseline(const std::vector<const FitRow*>& train) {
   double h[3][3] = {{1e-9, 0, 0}, {0, 1e-9, 0}, {0, 0, 1e-9}}, g[3] = {};
   for (const FitRow* row : train) {
-    const double x[3] = {BoundOf(row->serving.decode) / row->seconds,
+    const double x[3] = {BoundSeconds(row->serving.decode) / row->seconds,
                          row->kind == FitRow::Kind::kStep
                              ? 0
-                             : BoundOf(row->serving.prefill) * row->serving.batch /
+                             : BoundSeconds(row->serving.prefill) * row->serving.batch /
                                    static_cast<double>(row->serving.decode.groups) / row->serving.output_len /
                                    row->seconds,
                          1e-3 / row->seconds};
@@ -52,9 +45,9 @@ std::vector<double> Baseline(const std::vector<const FitRow*>& train) {
 }
 
 double BaselineSeconds(const FitRow& row, const std::vector<double>& x) {
-  double seconds = x[0] * BoundOf(row.serving.decode) + x[2] * 1e-3;
+  double seconds = x[0] * BoundSeconds(row.serving.decode) + x[2] * 1e-3;
   if (row.kind == FitRow::Kind::kServe) {
-    seconds += x[1] * BoundOf(row.serving.prefill) * row.serving.batch /
+    seconds += x[1] * BoundSeconds(row.serving.prefill) * row.serving.batch /
                static_cast<double>(row.serving.decode.groups) / row.serving.output_len;
   }
   return seconds;

@@ -289,20 +289,13 @@ void Problem::Write(const Calibration& priors, Calibration& into) const {
   }
 }
 
-double Bound(const StepTerms& terms) {
-  double seconds = 0;
-  for (size_t i = 0; i < terms.kinds.size(); ++i)
-    seconds += static_cast<double>(terms.uses[i]) * std::max(terms.kinds[i].shape, terms.kinds[i].memory);
-  return seconds;
-}
-
 // Work that the measured rate of answers asks of a device each second, at its peaks.
 double Demanded(const FitRow& row) {
   const ServingTerms& serving = row.serving;
   const double groups = static_cast<double>(serving.decode.groups);
   const double answers = serving.batch / (row.first_token + serving.output_len * row.seconds);
-  const double work =
-      Bound(serving.prefill) / groups + serving.output_len * Bound(serving.decode) / serving.batch;
+  const double work = BoundSeconds(serving.prefill) / groups +
+                      serving.output_len * BoundSeconds(serving.decode) / serving.batch;
   return answers * work;
 }
 
@@ -313,7 +306,7 @@ std::vector<std::string> Quarantine(absl::Span<const FitRow> rows) {
   std::map<std::string, std::vector<size_t>> tables;
   for (size_t i = 0; i < rows.size(); ++i) {
     const FitRow& row = rows[i];
-    if (Bound(row.serving.decode) > row.seconds) {
+    if (BoundSeconds(row.serving.decode) > row.seconds) {
       reasons[i] = "faster than the bound of a decode step";
     } else if (row.kind == FitRow::Kind::kServe && Demanded(row) > 1) {
       reasons[i] = "its rate of answers needs more than the chip's peak: the load was not steady";

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "cost/compiled_cycles.h"
@@ -214,17 +215,11 @@ std::vector<double> NonNegativeLeastSquares(const std::vector<Line>& a, const st
 
 std::vector<CompiledProductRow> ParseCompiledProducts(absl::string_view csv) {
   std::vector<CompiledProductRow> rows;
-  std::map<std::string, size_t> column;
-  for (absl::string_view line : absl::StrSplit(csv, '\n', absl::SkipEmpty())) {
-    const std::vector<std::string> fields = SplitCsv(line);
-    if (column.empty()) {
-      for (size_t i = 0; i < fields.size(); ++i) column[fields[i]] = i;
-      continue;
-    }
+  const CsvTable table = CompiledTableOf(csv);
+  for (const CsvTable::Row& line : table.rows) {
     const auto at = [&](const char* name) -> const std::string& {
-      const auto found = column.find(name);
-      TWIN_CHECK(found != column.end() && found->second < fields.size(), name);
-      return fields[found->second];
+      TWIN_CHECK(table.Find(name) >= 0, name);
+      return table.Get(line, name);
     };
     const std::string& op = at("op");
     const bool tied = op == "lm_head_tied";
@@ -237,7 +232,7 @@ std::vector<CompiledProductRow> ParseCompiledProducts(absl::string_view csv) {
                    absl::SimpleAtoi(at("N"), &product.n) &&
                    (at("B").empty() || absl::SimpleAtoi(at("B"), &product.count)) &&
                    absl::SimpleAtod(at("est_cycles"), &row.cycles),
-               line);
+               absl::StrCat("line ", line.line));
     const std::vector<std::string> types = absl::StrSplit(at("dtype"), 'x');
     product.weight_bits = BitsOf(types.back());
     const CompiledGenerationFile* generation = FindGeneration(row.generation);

@@ -121,34 +121,19 @@ const CompiledFacts& Facts() {
   return *facts;
 }
 
-std::vector<std::string> SplitCsv(absl::string_view line) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (const char c : absl::StripSuffix(line, "\r")) {
-    if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back().push_back(c);
-    }
-  }
-  return fields;
+CsvTable CompiledTableOf(absl::string_view csv) {
+  absl::StatusOr<CsvTable> table = ParseCsv(csv, "a table of compiled rows");
+  TWIN_CHECK(table.ok(), table.status().ToString());
+  return *std::move(table);
 }
 
 std::vector<CompiledRow> ParseCompiledRows(absl::string_view csv) {
   std::vector<CompiledRow> rows;
-  std::map<std::string, size_t> column;
-  for (absl::string_view line : absl::StrSplit(csv, '\n', absl::SkipEmpty())) {
-    const std::vector<std::string> fields = SplitCsv(line);
-    if (column.empty()) {
-      for (size_t i = 0; i < fields.size(); ++i) column[fields[i]] = i;
-      continue;
-    }
+  const CsvTable table = CompiledTableOf(csv);
+  for (const CsvTable::Row& line : table.rows) {
     const auto at = [&](const char* name) -> const std::string& {
-      const auto found = column.find(name);
-      TWIN_CHECK(found != column.end() && found->second < fields.size(), name);
-      return fields[found->second];
+      TWIN_CHECK(table.Find(name) >= 0, name);
+      return table.Get(line, name);
     };
     CompiledRow row = {.generation = at("generation"),
                        .model = at("model"),
@@ -157,7 +142,7 @@ std::vector<CompiledRow> ParseCompiledRows(absl::string_view csv) {
                        .mode = at("mode")};
     TWIN_CHECK(absl::SimpleAtod(at("est_cycles"), &row.cycles) && Whole(at("copies"), row.copies) &&
                    absl::SimpleAtod(at("copy_cycles"), &row.copy_cycles),
-               line);
+               absl::StrCat("line ", line.line));
     rows.push_back(std::move(row));
   }
   FindSources(rows);

@@ -15,6 +15,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/csv.h"
 #include "cost/compiled_layer.h"
 
 namespace twinforge {
@@ -39,8 +40,8 @@ struct CompiledRow {
 // The facts file, parsed once.
 const CompiledFacts& Facts();
 
-// Fields of a line of CSV; quotes removed, commas inside them kept.
-std::vector<std::string> SplitCsv(absl::string_view line);
+// A table that the build carries or a fit reads; one that is malformed is our own fault.
+CsvTable CompiledTableOf(absl::string_view csv);
 
 // Rows of a table of at least the columns above, by the names in its first line. Source rows are found.
 std::vector<CompiledRow> ParseCompiledRows(absl::string_view csv);

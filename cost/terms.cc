@@ -179,6 +179,13 @@ absl::Status CountOverflow(absl::string_view place) {
   return Error(1707, place, "counts of this step exceed 64 bits", "is batch or context mistyped?");
 }
 
+double BoundSeconds(const StepTerms& terms) {
+  double seconds = 0;
+  for (size_t i = 0; i < terms.kinds.size(); ++i)
+    seconds += static_cast<double>(terms.uses[i]) * std::max(terms.kinds[i].shape, terms.kinds[i].memory);
+  return seconds;
+}
+
 absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload) {
   StepTerms terms;
   TWIN_ASSIGN_OR_RETURN(terms.step, CountStep(graph, workload));

@@ -53,6 +53,10 @@ struct StepTerms {
 // Refuses as ScoreGraph() does.
 absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload);
 
+// Seconds of the step at rung R3: of each node the longer of its products and its bytes, no node beside
+// another.
+double BoundSeconds(const StepTerms& terms);
+
 // TF1707 at `place`: a count that 64 bits do not hold.
 absl::Status CountOverflow(absl::string_view place);
 

@@ -13,10 +13,6 @@
 namespace twinforge {
 namespace {
 
-bool HasInfinities(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
-}
-
 bool Computes(const Weight& w) {
   switch (w.kind()) {
     case WeightKind::kCast:
@@ -71,7 +67,7 @@ Box OneElement(const Box& box, int64_t at) {
 
 bool MayOverflow(const WeightPtr& program) {
   absl::flat_hash_set<const Weight*> seen;
-  return HasInfinities(program->dtype()) && AnyComputes(program, seen);
+  return HoldsInfinity(program->dtype()) && AnyComputes(program, seen);
 }
 
 absl::Status CheckRange(const OutputTensor& tensor, const Box& box, const std::byte* elements,

@@ -48,11 +48,6 @@ FloatForm FormOf(DType dtype) {
   }
 }
 
-// Others hold back what is too large at their largest number, which is off by any amount.
-bool HoldsInfinity(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
-}
-
 bool IsPowerOfTwoFill(const WeightPtr& w) {
   if (w->kind() == WeightKind::kReshape || w->kind() == WeightKind::kCast)
     return IsPowerOfTwoFill(w->child());
@@ -338,6 +333,10 @@ void AddSelectedFrom(const WeightPtr& w, absl::flat_hash_set<const Weight*>& see
 }
 
 }  // namespace
+
+bool HoldsInfinity(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
 
 double HalfUnit(DType dtype) { return std::ldexp(1, -FormOf(dtype).fraction - 1); }
 double SmallestNormal(DType dtype) { return std::ldexp(1, FormOf(dtype).least); }

@@ -20,6 +20,10 @@ namespace twinforge {
 double HalfUnit(DType dtype);
 double SmallestNormal(DType dtype);
 
+// Whether a number too large for the type becomes an infinity. Of other types it is held back at the largest
+// number, off by any amount.
+bool HoldsInfinity(DType dtype);
+
 // How often a value is rounded on its way, by type. Of a product both operands' count, of a sum the larger.
 class Roundings {
  public:

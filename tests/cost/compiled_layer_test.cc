@@ -134,7 +134,8 @@ TEST(CompiledRows, WordsBecomeForms) {
 }
 
 TEST(CompiledRows, CsvFieldsMayBeQuoted) {
-  EXPECT_THAT(SplitCsv("a,\"b,c\",,d\r"), testing::ElementsAre("a", "b,c", "", "d"));
+  EXPECT_THAT(CompiledTableOf("w,x,y,z\na,\"b,c\",,d\r").rows[0].cells,
+              testing::ElementsAre("a", "b,c", "", "d"));
 }
 
 }  // namespace
