@@ -32,7 +32,7 @@ struct Flags {
 Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
   const Workload& w = request.workload;
   Json json = {{"phase", flags.phase}, {"routing", flags.routing}, {"dtype", request.format}};
-  json["mesh"] = MeshText({.tp = w.shards, .dp = w.dp, .ep = w.ep, .pp = w.pp});
+  json["mesh"] = MeshText(w.mesh());
   json["shards"] = w.shards;
   if (!flags.kv_dtype.empty()) json["kv_dtype"] = flags.kv_dtype;
   if (!flags.stack.empty()) json["stack"] = flags.stack;
@@ -43,6 +43,8 @@ Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
   } else {
     json["batch"] = w.batch;
     json["context"] = w.context;
+    if (w.chunk > 0) json["chunk"] = w.chunk;
+    if (w.microbatches > 1) json["microbatches"] = w.microbatches;
   }
   return json;
 }
@@ -197,19 +199,27 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
 void AddScoreFlags(CLI::App* verb, Flags& flags) {
   ScoreFlags& score = flags.score;
   constexpr int64_t kMost = int64_t{1} << 31;
-  verb->add_option("--phase", score.phase, "prefill, decode, train, or serve: an engine in steady state")
-      ->check(CLI::IsMember({"prefill", "decode", "serve", "train"}));
+  verb->add_option("--phase", score.phase,
+                   "prefill, decode, mixed (a prompt's chunk beside decoding sequences), train, or serve: an "
+                   "engine in steady state")
+      ->check(CLI::IsMember({"prefill", "decode", "mixed", "serve", "train"}));
   verb->add_flag("--rematerialise", score.rematerialise,
-                 "train: blocks keep their input alone and compute their inside again");
+                 "train: layers keep their input alone and run again");
   verb->add_option("--batch", score.batch, "sequences")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   verb->add_option("--context", score.context,
-                   "decode: cached tokens; prefill, train: new tokens of each sequence")
+                   "decode, mixed: cached tokens; prefill, train: new tokens of each sequence")
       ->check(CLI::Range(int64_t{1}, kMost));
-  verb->add_option("--past", score.past, "prefill: tokens cached before")
+  verb->add_option("--past", score.past, "prefill, mixed: tokens of the prompt cached before")
       ->check(CLI::Range(int64_t{0}, kMost));
+  verb->add_option("--chunk", score.chunk, "mixed: new tokens of one prompt in each group of dp")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  verb->add_option("--microbatches", score.microbatches,
+                   "equal parts of the batch that pass pipeline stages one after the other")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   verb->add_option("--chips", score.chips, "devices; without --mesh all of them are tensor-parallel")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  verb->add_option("--mesh", score.mesh, "axes: tp=8, tp=1,dp=8,ep=8");
+  verb->add_option("--mesh", score.mesh,
+                   "axes: tp=8, tp=1,dp=8,ep=8, tp=4,pp=2, sp=4; dp=2@dcn crosses slices");
   verb->add_option("--dtype", score.dtype,
                    "format of the layers' kernels: bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4");
   verb->add_option("--activation-dtype", score.activation_dtype,

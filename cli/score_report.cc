@@ -92,13 +92,13 @@ std::string MemoryText(absl::string_view who, const Forecast& f) {
 
 std::string Title(const Score& score) {
   const Workload& w = score.workload;
-  const Mesh mesh{.tp = w.shards, .dp = w.dp, .ep = w.ep, .pp = w.pp};
+  const Mesh mesh = w.mesh();
   return absl::StrCat(
       score.chip, mesh.chips() > 1 ? absl::StrCat(" x ", mesh.chips(), " (", MeshText(mesh), ")") : "", ", ",
-      w.training                  ? "train"
-      : w.phase == Phase::kDecode ? "decode"
-                                  : "prefill",
-      ", batch ", w.batch, ", context ", w.context, ": least time of a step under each further constraint\n");
+      Text(PhaseWord(w)), ", batch ", w.batch, ", context ", w.context,
+      w.chunk > 0 ? absl::StrCat(", chunk ", w.chunk, w.past > 0 ? absl::StrCat(" after ", w.past) : "") : "",
+      w.microbatches > 1 ? absl::StrCat(", ", w.microbatches, " microbatches") : "",
+      ": least time of a step under each further constraint\n");
 }
 
 }  // namespace

@@ -49,9 +49,19 @@ absl::StatusOr<Mesh> MeshOf(const ScoreFlags& flags) {
   if (flags.chips > 0 && mesh.chips() != flags.chips) {
     return Error(1702, "--mesh",
                  absl::StrCat(MeshText(mesh), " has ", mesh.chips(), " chips, --chips says ", flags.chips),
-                 absl::StrCat("tp x dp x pp is the number of chips; ep lies within tp x dp"));
+                 absl::StrCat("tp x dp x sp x pp is the number of chips; ep lies within tp x dp x sp"));
   }
   return mesh;
+}
+
+// A chunk is what makes a step mixed.
+absl::Status CheckChunk(const ScoreFlags& flags) {
+  const bool mixed = flags.phase == "mixed";
+  if (mixed == (flags.chunk > 0)) return absl::OkStatus();
+  return mixed
+             ? Error(1703, "--chunk", "a mixed step has new tokens of a prompt", "give --chunk 512")
+             : Error(1703, "--chunk", absl::StrCat("stands beside decoding sequences, not in ", flags.phase),
+                     "give --phase mixed");
 }
 
 }  // namespace
@@ -64,9 +74,14 @@ absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue&
   w.dp = mesh.dp;
   w.ep = mesh.ep;
   w.pp = mesh.pp;
+  w.sp = mesh.sp;
+  w.dcn = mesh.dcn;
   w.batch = flags.batch;
   w.context = flags.context;
   w.past = flags.past;
+  w.chunk = flags.chunk;
+  w.microbatches = flags.microbatches;
+  TWIN_RETURN_IF_ERROR(CheckChunk(flags));
   request.serves = flags.phase == "serve";
   request.deploys = flags.chips > 0 || !flags.mesh.empty();
   w.phase = flags.phase == "prefill" || flags.phase == "train" ? Phase::kPrefill : Phase::kDecode;
@@ -106,6 +121,8 @@ absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, c
                                                             {"batch", &flags.batch},
                                                             {"context", &flags.context},
                                                             {"past", &flags.past},
+                                                            {"chunk", &flags.chunk},
+                                                            {"microbatches", &flags.microbatches},
                                                             {"input-len", &flags.serving.input_len},
                                                             {"output-len", &flags.serving.output_len},
                                                             {"concurrency", &flags.serving.concurrency}};
@@ -134,7 +151,7 @@ absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, c
     return Error(1003, absl::StrCat("line ", row.line, ", ", name),
                  absl::StrCat(JsonQuoted(value, 100), " is unknown"));
   };
-  TWIN_RETURN_IF_ERROR(member("phase", flags.phase, {"prefill", "decode", "serve", "train"}));
+  TWIN_RETURN_IF_ERROR(member("phase", flags.phase, {"prefill", "decode", "mixed", "serve", "train"}));
   TWIN_RETURN_IF_ERROR(member("routing", flags.routing, {"same", "spread", "expected"}));
   return flags;
 }

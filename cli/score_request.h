@@ -24,6 +24,8 @@ struct ScoreFlags {
   int64_t batch = 1;
   int64_t context = 1024;
   int64_t past = 0;
+  int64_t chunk = 0;  // of --phase mixed
+  int64_t microbatches = 1;
   bool rematerialise = false;
   Serving serving;
 };
@@ -37,7 +39,8 @@ struct ScoreRequest {
 };
 
 // `config`: of the model, whose quantization_config says in which format it is stored where no flag does.
-// TF1702 where chips and mesh disagree, TF1704 for a format that is not known.
+// TF1702 where chips and mesh disagree, TF1703 for a mixed step without a chunk and a chunk elsewhere, TF1704
+// for a format that is not known.
 absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue& config);
 
 // `flags` with the row's cells in place of those they name. Columns are the flags' names, "-" or "_" between

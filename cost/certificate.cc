@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/diagnostic.h"
 #include "base/json_reader.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
@@ -372,6 +373,8 @@ void CheckAgainstScore(const RungTimes& ladder, const Score& score) {
 
 absl::StatusOr<std::string> CertificateText(const Graph& graph, const Graph* useful, const std::string& chip,
                                             const Workload& workload, const CertificateEstimates& estimates) {
+  if (workload.mixed() || workload.pp > 1 || workload.sp > 1)
+    return Error(1703, "certificate", "carries no mixed step, pp or sp", "certify a step of tp, dp and ep");
   // Refuses whatever can be refused, counts beyond 64 bits too.
   TWIN_ASSIGN_OR_RETURN(const Score score, ScoreGraph(graph, useful, chip, workload));
   TWIN_ASSIGN_OR_RETURN(const ChipFigures* figures, FindChipFacts(chip));

@@ -16,6 +16,18 @@ int64_t ExpectedDistinct(int64_t experts, int64_t choices, int64_t tokens) {
   return std::max<int64_t>(1, std::llround(std::ceil(static_cast<double>(experts) * (1 - missed) - 1e-9)));
 }
 
+// Choices that fall on one device of `ep`: an equal share, or where they fall at random the most that one of
+// so many devices is expected to get, mean + deviation x sqrt(2 ln devices).
+int64_t OfFullest(const Workload& workload, int64_t choices) {
+  const int64_t share = CeilDiv(choices, workload.ep);
+  if (!workload.padding.uneven || workload.ep == 1) return share;
+  const double devices = static_cast<double>(workload.ep);
+  const double mean = static_cast<double>(choices) / devices;
+  const double most = mean + std::sqrt(2 * std::log(devices) * mean * (1 - 1 / devices));
+  return std::clamp(std::llround(std::ceil(most)), static_cast<long long>(share),
+                    static_cast<long long>(choices));
+}
+
 }  // namespace
 
 // One kernel of the experts that are chosen, on the fullest device. Groups compute all their members for each
@@ -57,14 +69,14 @@ void NodeCounter::Dispatch(int64_t choices) {
   for (const DType dtype : {sent, node_.type.dtype}) {
     out_.collectives.push_back({Collective::Kind::kAllToAll,
                                 elements.ok() ? CompactBytes(dtype, {elements.value()}) : elements,
-                                workload.devices()});
+                                workload.devices(), SlicesOfStage()});
   }
 }
 
 absl::Status NodeCounter::Moe() {
   const MoeAttrs& attrs = node_.attrs->moe();
   const Workload& workload = step_.workload;
-  TWIN_RETURN_IF_ERROR(Dense("router", step_.rows));
+  TWIN_RETURN_IF_ERROR(DenseRows("router"));
   const ParamType& gate = TypeOf("gate");
   const int member = gate.Find("member");
   const int64_t members = member < 0 ? 1 : gate.axes[member].size;
@@ -77,13 +89,13 @@ absl::Status NodeCounter::Moe() {
   int64_t distinct = choices;
   if (workload.routing == Routing::kSpread && assigned.ok()) distinct = std::min(stacks, assigned.value());
   if (workload.routing == Routing::kExpected) distinct = ExpectedDistinct(stacks, choices, tokens);
-  const Exact of_device = assigned.ok() ? Exact(CeilDiv(assigned.value(), workload.ep)) : assigned;
+  const Exact of_device = assigned.ok() ? Exact(OfFullest(workload, assigned.value())) : assigned;
   distinct = std::min(CeilDiv(distinct, workload.ep), std::max<int64_t>(of_device.value(), 1));
   for (absl::string_view slot : {"gate", "up", "down", "gate_bias", "up_bias", "down_bias"}) {
     if (node_.Has(slot)) TWIN_RETURN_IF_ERROR(Expert(slot, of_device, distinct));
   }
   for (absl::string_view slot : {"shared_gate", "shared_up", "shared_down"}) {
-    if (node_.Has(slot)) TWIN_RETURN_IF_ERROR(Dense(slot, step_.rows));
+    if (node_.Has(slot)) TWIN_RETURN_IF_ERROR(DenseRows(slot));
   }
   Dispatch(choices);
   constexpr absl::string_view kNotes[] = {"every token takes the same experts (least)",

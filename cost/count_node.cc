@@ -17,11 +17,15 @@ struct Split {
   absl::string_view axis;
   absl::string_view remedy;
 };
-constexpr Split kSplits[] = {{"heads", "pad_heads"},
-                             {"kv_heads", "replicate_kv_heads"},
-                             {"d_ff", "pad_ffn"},
-                             {"shared_ff", "pad_ffn"},
-                             {"vocab", "pad_vocab"}};
+constexpr Split kSplits[] = {{"heads", "pad_heads"}, {"kv_heads", "replicate_kv_heads"},
+                             {"d_ff", "pad_ffn"},    {"shared_ff", "pad_ffn"},
+                             {"vocab", "pad_vocab"}, {"channels", ""},
+                             {"state_groups", ""},   {"key_heads", ""}};
+
+// Whole on several devices where there are fewer than devices.
+bool IsReplicable(absl::string_view axis) {
+  return axis == "kv_heads" || axis == "state_groups" || axis == "key_heads";
+}
 
 const Split* FindSplit(absl::string_view axis) {
   for (const Split& split : kSplits) {
@@ -53,14 +57,15 @@ int64_t NodeCounter::DevicesOf(const ParamAxis& axis, bool of_experts) const {
 absl::StatusOr<int64_t> NodeCounter::LocalSize(const ParamAxis& axis, bool of_experts) const {
   const int64_t devices = DevicesOf(axis, of_experts);
   if (axis.size % devices == 0) return axis.size / devices;
-  const bool replicable = axis.name == "kv_heads";
+  const bool replicable = IsReplicable(axis.name);
   if (replicable && devices % axis.size == 0) return 1;
   const int64_t fits = replicable ? std::lcm(axis.size, devices) : RoundUp(axis.size, devices).value();
   const Split* split = FindSplit(axis.name);
   return Error(1702, node_.path,
                absl::StrCat(axis.name, " ", axis.size, " does not divide over ", devices, " shards"),
-               split == nullptr ? absl::StrCat("an ep that divides ", axis.size, " would do")
-                                : absl::StrCat(split->remedy, " to ", fits, " would do"));
+               split == nullptr        ? absl::StrCat("an ep that divides ", axis.size, " would do")
+               : split->remedy.empty() ? absl::StrCat(fits, " of them would do")
+                                       : absl::StrCat(split->remedy, " to ", fits, " would do"));
 }
 
 absl::StatusOr<Extents> NodeCounter::ExtentsOf(const ParamType& type) const {
@@ -95,6 +100,9 @@ bool NodeCounter::IsRecoded(const ParamType& type, absl::string_view slot) const
   switch (node_.op) {
     case OpKind::kAttention:
     case OpKind::kLatentAttention:
+    case OpKind::kShortConv:
+    case OpKind::kStateSpace:
+    case OpKind::kDeltaRule:
       return !step_.workload.precision.attention_as_is;
     case OpKind::kMlp:
     case OpKind::kGatedMlp:
@@ -147,12 +155,10 @@ absl::Status NodeCounter::StoreAll() {
   return absl::OkStatus();
 }
 
-// rows x [in, out], the kernel read once.
-absl::Status NodeCounter::Dense(absl::string_view slot, int64_t rows) {
+// rows x [in, out] of one device, `all_rows` of all.
+absl::Status NodeCounter::Multiply(absl::string_view slot, int64_t rows, Exact all_rows) {
   const ParamType& type = TypeOf(slot);
   TWIN_ASSIGN_OR_RETURN(const Extents extents, ExtentsOf(type));
-  Store(type, slot, extents, 1, out_.weights);
-  const Exact all_rows = rows == step_.rows ? Exact(step_.all_rows) : Exact(rows) * step_.workload.dp;
   out_.products.push_back({.m = rows,
                            .k = extents.in,
                            .n = extents.out,
@@ -162,27 +168,56 @@ absl::Status NodeCounter::Dense(absl::string_view slot, int64_t rows) {
   return absl::OkStatus();
 }
 
+absl::Status NodeCounter::Dense(absl::string_view slot, int64_t rows, Exact all_rows) {
+  TWIN_RETURN_IF_ERROR(Read(slot, 1));
+  return Multiply(slot, rows, all_rows);
+}
+
+absl::StatusOr<Exact> NodeCounter::Elements(absl::Span<const Axis> axes, bool all) const {
+  Exact sum;
+  for (const StepPart& part : step_.parts) {
+    const std::map<std::string, int64_t> symbols = {{"batch", all ? part.all : part.sequences},
+                                                    {"seq", all ? part.fresh : part.own},
+                                                    {"past", part.past}};
+    Exact elements = 1;
+    for (const Axis& axis : axes) {
+      const std::optional<int64_t> number = axis.size.value();
+      const std::optional<int64_t> size = number ? number : axis.size.Bind(symbols);
+      if (!size) return Error(1705, node_.path, absl::StrCat("axis ", axis.name, " has no size in a step"));
+      elements = elements * *size;
+    }
+    sum += elements;
+  }
+  return sum;
+}
+
 // A linear may follow a slice, so its rows come from its operand.
 absl::Status NodeCounter::Linear() {
-  const ParamType& type = TypeOf("kernel");
   const Type& operand = step_.graph.node(node_.operands[0]).type;
-  Exact rows = 1;
-  for (size_t i = 0; i + type.in < operand.axes.size(); ++i) {
-    const std::optional<int64_t> size = operand.axes[i].size.Bind(step_.symbols);
-    if (!size)
-      return Error(1705, node_.path, absl::StrCat("axis ", operand.axes[i].name, " has no size in a step"));
-    rows = rows * *size;
-  }
-  return Dense("kernel", rows.value());
+  const absl::Span<const Axis> axes(operand.axes.data(), operand.axes.size() - TypeOf("kernel").in);
+  TWIN_ASSIGN_OR_RETURN(const Exact rows, Elements(axes, /*all=*/false));
+  TWIN_ASSIGN_OR_RETURN(const Exact all_rows, Elements(axes, /*all=*/true));
+  return Dense("kernel", rows.value(), all_rows);
+}
+
+int64_t NodeCounter::SlicesOfStage() const {
+  const Workload& w = step_.workload;
+  return SlicesOfShards() * (w.dcn.dp ? w.dp : 1) * (w.dcn.sp ? w.sp : 1);
 }
 
 // Learned positions end where their table does.
 absl::Status NodeCounter::CheckPositions() const {
   const int64_t known = TypeOf("position_table").axes[0].logical - node_.attrs->embedding().position_offset();
-  const int64_t places = step_.past + step_.fresh;
-  if (places <= known) return absl::OkStatus();
-  return Error(1703, node_.path, absl::StrCat(places, " places, but the position table has ", known),
-               absl::StrCat("give a context of at most ", known - (step_.past > 0 ? 1 : 0)));
+  for (const StepPart& part : step_.parts) {
+    const int64_t places = part.past + part.fresh;
+    if (places <= known) continue;
+    const bool decodes = step_.workload.phase == Phase::kDecode && &part == step_.parts.data();
+    return Error(1703, node_.path, absl::StrCat(places, " places, but the position table has ", known),
+                 step_.workload.chunk > 0 && !decodes
+                     ? absl::StrCat("give a chunk and a past of at most ", known, " together")
+                     : absl::StrCat("give a context of at most ", known - (part.past > 0 ? 1 : 0)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status NodeCounter::Embedding() {
@@ -195,7 +230,9 @@ absl::Status NodeCounter::Embedding() {
   out_.rows_read += rows_of("table", CeilDiv(step_.rows, shards));
   AllReduce();
   if (node_.Has("position_table")) TWIN_RETURN_IF_ERROR(CheckPositions());
-  if (node_.Has("position_table")) out_.rows_read += rows_of("position_table", step_.fresh);
+  int64_t places = 0;
+  for (const StepPart& part : step_.parts) places += part.own;
+  if (node_.Has("position_table")) out_.rows_read += rows_of("position_table", places);
   if (node_.Has("type_table")) out_.rows_read += rows_of("type_table", 1);
   return absl::OkStatus();
 }
@@ -205,22 +242,24 @@ void NodeCounter::AllReduce() {
   if (step_.workload.shards == 1) return;
   const Exact elements = Exact(step_.rows) * node_.type.axes.back().size.value().value_or(0);
   const Exact bytes = elements.ok() ? CompactBytes(node_.type.dtype, {elements.value()}) : elements;
-  out_.collectives.push_back({Collective::Kind::kAllReduce, bytes, step_.workload.shards});
+  out_.collectives.push_back({Collective::Kind::kAllReduce, bytes, step_.workload.shards, SlicesOfShards()});
 }
 
 absl::Status NodeCounter::Mlp(const std::vector<absl::string_view>& slots) {
-  for (absl::string_view slot : slots) TWIN_RETURN_IF_ERROR(Dense(slot, step_.rows));
+  for (absl::string_view slot : slots) TWIN_RETURN_IF_ERROR(DenseRows(slot));
   AllReduce();
   return absl::OkStatus();
 }
 
 // Every device has the logits of its part of the vocabulary; sampling needs them in one place.
 absl::Status NodeCounter::Head() {
-  TWIN_RETURN_IF_ERROR(Dense("head", step_.causal ? step_.batch : step_.rows));
+  TWIN_RETURN_IF_ERROR(step_.causal ? Dense("head", step_.sequences, step_.all_sequences)
+                                    : DenseRows("head"));
   if (step_.workload.shards == 1) return absl::OkStatus();
   const Product& product = out_.products.back();
   out_.collectives.push_back({Collective::Kind::kAllGather,
-                              CompactBytes(node_.type.dtype, {product.m, product.n}), step_.workload.shards});
+                              CompactBytes(node_.type.dtype, {product.m, product.n}), step_.workload.shards,
+                              SlicesOfShards()});
   return absl::OkStatus();
 }
 
@@ -231,13 +270,7 @@ absl::Status NodeCounter::Result() {
     out_.result_bytes = CompactBytes(node_.type.dtype, {out_.products[0].m, extents.out});
     return absl::OkStatus();
   }
-  Exact elements = 1;
-  for (const Axis& axis : node_.type.axes) {
-    const std::optional<int64_t> number = axis.size.value();
-    const std::optional<int64_t> size = number ? number : axis.size.Bind(step_.symbols);
-    if (!size) return Error(1705, node_.path, absl::StrCat("axis ", axis.name, " has no size in a step"));
-    elements = elements * *size;
-  }
+  TWIN_ASSIGN_OR_RETURN(const Exact elements, Elements(node_.type.axes, /*all=*/false));
   out_.result_bytes = elements.ok() ? CompactBytes(node_.type.dtype, {elements.value()}) : elements;
   return absl::OkStatus();
 }
@@ -260,6 +293,12 @@ absl::Status NodeCounter::Run() {
         return Attention();
       case OpKind::kLatentAttention:
         return LatentAttention();
+      case OpKind::kShortConv:
+        return ShortConv();
+      case OpKind::kStateSpace:
+        return StateSpace();
+      case OpKind::kDeltaRule:
+        return DeltaRule();
       case OpKind::kMlp:
         return Mlp({"up", "down"});
       case OpKind::kGatedMlp:

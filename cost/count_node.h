@@ -4,8 +4,7 @@
 #define TWINFORGE_COST_COUNT_NODE_H_
 
 #include <cstdint>
-#include <map>
-#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -14,18 +13,31 @@
 
 namespace twinforge {
 
+// Sequences of a step that do alike: of a mixed step the decoding ones, and the prompt.
+struct StepPart {
+  int64_t sequences = 1;  // of one data-parallel group
+  int64_t all = 1;        // of all groups
+  int64_t fresh = 1;      // new places of each
+  int64_t past = 0;       // cached ones
+  int64_t own = 1;        // new places that one device of `sp` has: all of a single one
+};
+
 // What holds for a whole step.
 struct Step {
   const Graph& graph;
   const Workload& workload;
-  int64_t fresh = 1;     // new places of each sequence
-  int64_t past = 0;      // cached ones
-  int64_t batch = 1;     // sequences of one data-parallel group
-  int64_t rows = 0;      // batch * fresh
-  int64_t all_rows = 0;  // of all groups
-  bool causal = false;   // some attention is: there is a cache, and the last logits are enough
-  std::map<std::string, int64_t> symbols;  // batch, seq, past
+  std::vector<StepPart> parts;
+  int64_t sequences = 1;      // of one data-parallel group
+  int64_t all_sequences = 1;  // of all groups
+  int64_t rows = 0;           // new places of one device, those that pad a bucket included
+  int64_t all_rows = 0;       // of all groups, no padding
+  bool causal = false;        // some attention is: there is a cache, and the last logits are enough
 };
+
+// Mixers of earlier places whose state does not grow.
+inline bool IsRecurrent(OpKind op) {
+  return op == OpKind::kShortConv || op == OpKind::kStateSpace || op == OpKind::kDeltaRule;
+}
 
 // `params`: those of node.params, in that order. Fills all of `count` but operand_bytes.
 absl::Status CountNode(const Step& step, const Node& node, absl::Span<const Param* const> params,
@@ -35,7 +47,10 @@ absl::Status CountNode(const Step& step, const Node& node, absl::Span<const Para
 // operands, the optimiser's state and the exchanges of a data-parallel axis.
 //
 //   y = x W            dx = dy W^T            dW = x^T dy
-void MakeTraining(const Workload& workload, NodeCount& count);
+//
+// Rematerialising, a layer is run again from its input, which its first node keeps: `keeps` is of that one,
+// and of nodes with products that lie in no layer.
+void MakeTraining(const Workload& workload, bool keeps, NodeCount& count);
 
 }  // namespace twinforge
 

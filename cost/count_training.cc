@@ -76,7 +76,8 @@ void AddProducts(bool again, std::vector<Product>& products) {
 
 // A device keeps its share of parameters, gradients and states; each step reads and writes all of the states.
 void AddOptimiser(const Workload& workload, NodeCount& count) {
-  const int64_t dp = workload.dp;
+  const int64_t dp = workload.dp * workload.sp;
+  const int64_t slices = (workload.dcn.dp ? workload.dp : 1) * (workload.dcn.sp ? workload.sp : 1);
   for (std::vector<StoredArray>& arrays : count.stored) {
     const StoredArray parameter = arrays[0];
     const Exact elements = Elements(parameter);
@@ -86,20 +87,21 @@ void AddOptimiser(const Workload& workload, NodeCount& count) {
     if (dp == 1) continue;
     // Gathered for forward and backward; gradients scattered, which moves as much.
     const Exact bytes = own.ok() ? CompactBytes(parameter.dtype, {own.value()}) : own;
-    for (int i = 0; i < 3; ++i) count.collectives.push_back({Collective::Kind::kAllGather, bytes, dp});
+    for (int i = 0; i < 3; ++i)
+      count.collectives.push_back({Collective::Kind::kAllGather, bytes, dp, slices});
   }
 }
 
 }  // namespace
 
-void MakeTraining(const Workload& workload, NodeCount& count) {
+void MakeTraining(const Workload& workload, bool keeps, NodeCount& count) {
   const bool again = workload.training->rematerialise;
   std::vector<StoredArray> saved;
-  if (!count.products.empty()) {
+  if (again ? keeps : !count.products.empty()) {
     for (const Exact& operand : count.operand_bytes) saved.push_back(Flat(DType::kU8, operand));
-    if (!again) {
-      for (StoredArray& inside : SavedInside(count.products)) saved.push_back(std::move(inside));
-    }
+  }
+  if (!again) {
+    for (StoredArray& inside : SavedInside(count.products)) saved.push_back(std::move(inside));
   }
   AddProducts(again, count.products);
   // Read for the gradients of what came in as well, and where blocks run again.
@@ -112,6 +114,7 @@ void MakeTraining(const Workload& workload, NodeCount& count) {
   AddOptimiser(workload, count);
   count.cache_read = saved;
   count.cache_kept = saved;
+  count.state = false;
   count.cache_written = 0;
   for (const StoredArray& array : saved) count.cache_written += CompactBytes(array.dtype, array.shape);
 }

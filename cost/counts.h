@@ -8,12 +8,14 @@
 //   prefill of a causal model   logits of the last place of each sequence only
 //   latent attention            decode absorbed: queries meet the latents, k_b and v_b act on queries and
 //                               results; prefill expanded
-//   windows                     a layer's cache keeps its window, no more
+//   windows, chunks             a layer's cache keeps what later places may see, no more
+//   recurrences                 one read of the memory for each place, or pairs of places where that is less
 //   experts                     Workload::routing
 #ifndef TWINFORGE_COST_COUNTS_H_
 #define TWINFORGE_COST_COUNTS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,12 +34,13 @@ struct StoredArray {
 };
 
 // What devices exchange after a node. `bytes`: of one device's array, as it is before (all-to-all,
-// all-gather) or after (all-reduce) the exchange.
+// all-gather) or after (all-reduce) the exchange; of a send, what goes to one neighbour.
 struct Collective {
-  enum class Kind : uint8_t { kAllReduce, kAllGather, kAllToAll };
+  enum class Kind : uint8_t { kAllReduce, kAllGather, kAllToAll, kSend };
   Kind kind = Kind::kAllReduce;
   Exact bytes;
   int64_t devices = 1;
+  int64_t slices = 1;  // that they are spread over evenly; the data centre's network joins those
 };
 
 // What one node counts; nodes that are alike share one.
@@ -50,6 +53,7 @@ struct NodeCount {
   std::vector<std::vector<StoredArray>> updated;
   std::vector<StoredArray> cache_read;  // of one device
   std::vector<StoredArray> cache_kept;  // of one device, after the step
+  bool state = false;                   // the cache is a recurrence's memory: no larger for longer sequences
   std::vector<Collective> collectives;
   Exact rows_read;                   // bytes gathered from tables, one device
   Exact cache_written;               // bytes, one device
@@ -60,7 +64,8 @@ struct NodeCount {
 
 struct NodeUse {
   int32_t kind = 0;    // which NodeCount
-  uint64_t keeps = 0;  // bit i: no earlier node has the bytes of this node's i-th parameter
+  int32_t stage = 0;   // of the pipeline
+  uint64_t keeps = 0;  // bit i: no earlier node of its stage has the bytes of this node's i-th parameter
 };
 
 struct StepCount {
@@ -74,7 +79,17 @@ struct StepCount {
 // came before, at most `window` places (0: all).  past * fresh + fresh (fresh + 1) / 2 without a window.
 Exact CausalPairs(int64_t past, int64_t fresh, int64_t window);
 
+// The same where a query also sees keys of its own chunk only (0: no chunks).
+Exact ChunkedPairs(int64_t past, int64_t fresh, int64_t window, int64_t chunk);
+
+// Counts of one microbatch. TF1702, TF1703 and TF1705 as ScoreGraph().
 absl::StatusOr<StepCount> CountStep(const Graph& graph, const Workload& workload);
+
+// The layer that a node's path names: 3 of "layers.3.attn.q"; nullopt for what belongs to none.
+std::optional<int64_t> LayerOfPath(absl::string_view path);
+
+// The stage of a layer: layers are dealt evenly, earlier stages have one more where they do not divide.
+int64_t StageOfLayer(int64_t layer, int64_t layers, int64_t stages);
 
 }  // namespace twinforge
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -91,15 +92,20 @@ void ExtendLadder(const StepTerms& terms, const FittedConstants& fitted, Score& 
     double last = times[i].back();
     EstimateTimes estimated{};
     estimated.fill(last);  // what only the source has costs its useful work at every rung
-    if (i < terms.step.nodes.size())
-      estimated = EstimateNode(terms.kinds[terms.step.nodes[i].kind], fitted, fitted.mid);
+    if (i < terms.step.nodes.size()) {
+      const NodeUse& use = terms.step.nodes[i];
+      estimated = EstimateNode(terms.kinds[use.kind], fitted, fitted.mid);
+      for (double& seconds : estimated) seconds *= static_cast<double>(terms.stages[use.stage].passes);
+    }
     for (const double seconds : estimated) times[i].push_back(last = std::max(last, seconds));
   }
   std::vector<double> rest(score.ladder.size(), 0);
-  for (const double seconds : EstimateRest(terms.hosted, fitted.mid)) rest.push_back(seconds);
+  for (const double seconds : EstimateRest(terms, fitted, fitted.mid)) rest.push_back(seconds);
   times.push_back(std::move(rest));
-  score.ops.push_back(
-      {.path = "step", .op = "host", .note = "scheduling, sampling, each sequence's own cost"});
+  score.ops.push_back({.path = "step",
+                       .op = "host",
+                       .note = absl::StrCat("scheduling, sampling, each sequence's own cost",
+                                            terms.stages.size() > 1 ? ", hand-overs and bubbles" : "")});
   std::vector<RungRow> rungs = score.ladder;
   for (int i = 0; i < kEstimateRungs; ++i) {
     rungs.push_back({.rung = absl::StrCat("R", rungs.size()),
@@ -126,6 +132,17 @@ Workload AtRandom(Workload workload) {
   return workload;
 }
 
+// What this engine pads, and experts as unevenly chosen as chance makes them; nullopt where that is nothing.
+std::optional<Workload> PaddedBy(const Engine& engine, const ChipFigures& chip, Workload workload) {
+  if (workload.training) return std::nullopt;
+  Padding& padding = workload.padding;
+  padding.page = engine.stack.page();
+  padding.tokens_from = chip.is_tpu() ? engine.stack.tpu_tokens_from() : 0;
+  padding.uneven = workload.routing == Routing::kExpected && workload.ep > 1;
+  if (padding.page == 1 && padding.tokens_from == 0 && !padding.uneven) return std::nullopt;
+  return workload;
+}
+
 }  // namespace
 
 absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, const std::string& chip,
@@ -136,7 +153,8 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
   TWIN_ASSIGN_OR_RETURN(const Engine engine, EngineOf(stack, *file, format));
   Forecast forecast;
   TWIN_ASSIGN_OR_RETURN(forecast.score, ScoreGraph(graph, useful, chip, workload));
-  TWIN_ASSIGN_OR_RETURN(const StepTerms terms, TermsOf(*figures, graph, AtRandom(workload)));
+  TWIN_ASSIGN_OR_RETURN(forecast.terms, TermsOf(*figures, graph, AtRandom(workload)));
+  StepTerms& terms = forecast.terms;
   const int64_t places = workload.context + (workload.phase == Phase::kPrefill ? workload.past : int64_t{1});
   forecast.capacity =
       CapacityOf(*figures, terms, places, engine.stack.memory_fraction(), engine.stack.page());
@@ -154,6 +172,9 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
     return forecast;
   }
   TWIN_RETURN_IF_ERROR(terms.network);
+  if (const std::optional<Workload> padded = PaddedBy(engine, *figures, AtRandom(workload))) {
+    TWIN_RETURN_IF_ERROR(AddPadding(*figures, graph, *padded, terms));
+  }
   const size_t bounds = forecast.score.ladder.size();
   ExtendLadder(terms, engine.fitted, forecast.score);
   forecast.bound = forecast.score.ladder[bounds - 1].seconds;  // as the longer ladder rounds it down

@@ -25,7 +25,8 @@ struct Forecast {
   Interval envelope;  // every constant at its low or high end at once
   double bound = 0;   // R3
   bool feasible =
-      true;  // else the ladder ends at R3 and nothing is estimated; score.shortfall says what would do
+      true;         // else the ladder ends at R3 and nothing is estimated; score.shortfall says what would do
+  StepTerms terms;  // what the estimates follow from
   std::vector<Doubt> doubts;
   Capacity capacity;
   std::string basis;        // what the constants rest on

@@ -15,7 +15,7 @@ constexpr size_t kFirstEstimate = 4;  // R4
 
 // Sums over a step at R4 to R8.
 EstimateTimes RungsOf(const StepTerms& terms, const FittedConstants& fitted, const Constants& constants) {
-  EstimateTimes sums = EstimateRest(static_cast<double>(terms.sequences), constants);
+  EstimateTimes sums = EstimateRest(terms, fitted, constants);
   for (size_t i = 0; i < terms.kinds.size(); ++i) {
     const EstimateTimes node = EstimateNode(terms.kinds[i], fitted, constants);
     for (int rung = 0; rung < kEstimateRungs; ++rung)
@@ -41,10 +41,7 @@ absl::StatusOr<StepGain::Side> StepGain::SideOf(const Graph& graph, const Graph*
                                                 const std::string& stack, const std::string& format) {
   Side side;
   TWIN_ASSIGN_OR_RETURN(side.forecast, ForecastStep(graph, useful, chip, workload, stack, format));
-  Workload at_random = workload;
-  if (at_random.routing == Routing::kSame) at_random.routing = Routing::kExpected;
-  TWIN_ASSIGN_OR_RETURN(const ChipFigures* figures, FindChipFacts(chip));
-  TWIN_ASSIGN_OR_RETURN(side.terms, TermsOf(*figures, graph, at_random));
+  side.terms = side.forecast.terms;
   return side;
 }
 

@@ -28,6 +28,8 @@ double Sent(const Collective& collective, double n) {
       return bytes * (n - 1);
     case Collective::Kind::kAllToAll:
       return bytes * (n - 1) / n;
+    case Collective::Kind::kSend:
+      return bytes;
   }
   return 0;
 }
@@ -44,6 +46,8 @@ double SentBeyond(const Collective& collective, double n, double domain) {
       return bytes * (n - domain) / domain;
     case Collective::Kind::kAllToAll:
       return bytes * (n - domain) / n;
+    case Collective::Kind::kSend:
+      return bytes;
   }
   return 0;
 }
@@ -55,6 +59,20 @@ absl::StatusOr<double> BeyondSeconds(const Chip& chip, const Collective& collect
   return SentBeyond(collective, static_cast<double>(collective.devices), domain) / (host / chips);
 }
 
+// Slices meet over the data centre's network alone: what is left after each has exchanged within.
+absl::StatusOr<Exchange> OverSlices(const Chip& chip, const Collective& collective) {
+  const int64_t within = collective.devices / collective.slices;
+  const bool sends = collective.kind == Collective::Kind::kSend;
+  Exchange exchange;
+  if (within > 1 && !sends) {
+    TWIN_ASSIGN_OR_RETURN(exchange, ExchangeOf(chip, {collective.kind, collective.bytes, within}));
+  }
+  TWIN_ASSIGN_OR_RETURN(const double beyond, BeyondSeconds(chip, collective, static_cast<double>(within)));
+  exchange.seconds += beyond;
+  ++exchange.hops;
+  return exchange;
+}
+
 // Every device meets every other at the full rate of its own port.
 absl::StatusOr<Exchange> OverSwitch(const Chip& chip, const Collective& collective) {
   TWIN_ASSIGN_OR_RETURN(const double both,
@@ -63,6 +81,10 @@ absl::StatusOr<Exchange> OverSwitch(const Chip& chip, const Collective& collecti
   const double n = static_cast<double>(collective.devices);
   double out = both / 2;
   // Of a full mesh only the links to the devices that take part are of use.
+  if (collective.kind == Collective::Kind::kSend) {
+    const double links = chip.fabric() == Chip::FULL_MESH ? domain - 1 : 1;
+    return Exchange{.seconds = Sent(collective, n) / (out / links), .hops = 1};
+  }
   if (chip.fabric() == Chip::FULL_MESH && n < domain) out *= (n - 1) / (domain - 1);
   Exchange exchange{.seconds = Sent(collective, std::min(n, domain)) / out, .hops = 1};
   if (n > domain) {
@@ -83,6 +105,8 @@ absl::StatusOr<Exchange> OverTorus(const Chip& chip, const Collective& collectiv
   TWIN_ASSIGN_OR_RETURN(const double pod, Known(chip, chip.pod_chips(), "number of chips in a slice"));
   if (chip.torus_axes() < 1)
     return Error(1706, chip.id(), "no source says how many axes its torus has", "score one device");
+  if (collective.kind == Collective::Kind::kSend)
+    return Exchange{.seconds = Sent(collective, 2) / link, .hops = 1};
   const double n = static_cast<double>(collective.devices);
   const int64_t within = std::min(collective.devices, static_cast<int64_t>(pod));
   const double multiple = InBaseUnits(chip.wrap_multiple());
@@ -127,6 +151,7 @@ std::vector<int64_t> SliceAxes(int64_t chips, int64_t axes) {
 
 absl::StatusOr<Exchange> ExchangeOf(const Chip& chip, const Collective& collective) {
   if (collective.devices <= 1) return Exchange{};
+  if (collective.slices > 1) return OverSlices(chip, collective);
   switch (chip.fabric()) {
     case Chip::TORUS:
       return OverTorus(chip, collective);

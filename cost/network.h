@@ -3,6 +3,8 @@
 //   torus v6e 2x4      all-reduce of b bytes over 8:  2 b 7/8 / (axis bandwidths added), X - 1 hops an axis
 //   switch h100_sxm    2 b 7/8 / one way out of a chip; beyond the domain the hosts' network as well
 //
+// Devices in several slices exchange within each first; what is left crosses the hosts' network.
+//
 // A torus axis moves data both ways round only where it wraps, which it does at whole multiples of the chip's
 // own length (16 on v5e and v6e, 4 on v4 and v5p); shorter axes are lines. Sources: scaling-book (sharding),
 // studies in docs/cost.md.

@@ -28,21 +28,27 @@ class NodeCounter {
 
  private:
   absl::Status Read(absl::string_view slot, int64_t lead);
+  absl::Status Multiply(absl::string_view slot, int64_t rows, Exact all_rows);
   void Store(const ParamType& type, absl::string_view slot, const Extents& extents, int64_t lead,
              std::vector<StoredArray>& into) const;
   absl::Status StoreAll();
-  absl::Status Dense(absl::string_view slot, int64_t rows);
+  absl::Status Dense(absl::string_view slot, int64_t rows, Exact all_rows);
+  absl::Status DenseRows(absl::string_view slot) { return Dense(slot, step_.rows, step_.all_rows); }
   void AllReduce();
   absl::Status Linear();
   absl::Status Embedding();
   absl::Status CheckPositions() const;
   absl::Status Attention();
   absl::Status LatentAttention();
-  absl::Status Absorbed(int64_t heads);
+  absl::Status Absorbed(const StepPart& part, int64_t heads);
+  absl::Status Expanded(const StepPart& part, int64_t heads);
   absl::Status Mlp(const std::vector<absl::string_view>& slots);
   absl::Status Moe();
   absl::Status Expert(absl::string_view slot, Exact assigned, int64_t distinct);
   void Dispatch(int64_t choices);
+  absl::Status ShortConv();
+  absl::Status StateSpace();
+  absl::Status DeltaRule();
   absl::Status Head();
   absl::Status Result();
 
@@ -69,8 +75,37 @@ class NodeCounter {
     Exact useful_scores;  // multiply-adds of one pair over all heads, at logical sizes
     Exact useful_values;
   };
-  void Scores(const Heads& heads, Exact pairs, int64_t keys);
-  void Cache(std::vector<int64_t> row_extents, int64_t arrays, int64_t window);
+  void Scores(const Heads& heads, const StepPart& part, Exact pairs, int64_t keys);
+
+  // Caches of `arrays` rows alike (keys and values, or one latent) at each place.
+  struct CacheRows {
+    std::vector<int64_t> extents;  // of a row
+    int64_t arrays = 1;
+    int64_t window = 0;  // 0: none
+    int64_t chunk = 0;
+  };
+  void Cache(const CacheRows& rows, const StepPart& part);
+  // What devices of `sp` tell each other: rows of `bytes_of_place` bytes where they share the queries,
+  // partial results of heads x width where they share the keys.
+  void ExchangeParts(const StepPart& part, Exact bytes_of_place, int64_t window, int64_t heads,
+                     int64_t width);
+
+  // A recurrence of `heads` memories, [value, key] each, whose keys neighbours share in `groups`; `passes`
+  // products a place with the memory, or with each pair where that is less.
+  struct Recurrence {
+    int64_t heads = 1, groups = 1, value = 1, key = 1;  // of one device
+    Exact all_heads, all_groups, all_value, all_key;    // logical, of all
+    int64_t passes = 1;
+  };
+  void Recur(const Recurrence& recurrence);
+  absl::Status Taps(absl::string_view slot);
+  absl::Status CheckRecurs() const;
+
+  // Sum over the step's parts of an array's elements, in rows of one device or of all.
+  absl::StatusOr<Exact> Elements(absl::Span<const Axis> axes, bool all) const;
+  // Slices over which the devices of tp, or of a whole stage, are spread.
+  int64_t SlicesOfShards() const { return step_.workload.dcn.tp ? step_.workload.shards : 1; }
+  int64_t SlicesOfStage() const;
 
   const Step& step_;
   const Node& node_;

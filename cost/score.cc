@@ -63,7 +63,7 @@ absl::StatusOr<Scored> Scorer::Op(NodeId id, std::optional<Exact> useful) const 
   scored.op.path = of.path;
   scored.op.op = std::string(Info(of.op).name.data(), Info(of.op).name.size());
   if (useful) {
-    const Exact flops = Exact(2) * *useful;
+    const Exact flops = Exact(2) * *useful * terms_.microbatches;
     if (!flops.ok()) return CountOverflow(of.path);
     scored.op.useful_flops = flops.value();
   }
@@ -72,18 +72,23 @@ absl::StatusOr<Scored> Scorer::Op(NodeId id, std::optional<Exact> useful) const 
   for (int rung = 1; rung < kRungs; ++rung) {
     scored.times[rung] = std::max(scored.times[rung], scored.times[rung - 1]);
   }
+  const StageTerms& stage = terms_.stages[terms_.step.nodes[id].stage];
+  for (double& seconds : scored.times) seconds *= static_cast<double>(stage.passes);
   return scored;
 }
 
 absl::StatusOr<Scored> Scorer::Lost(const Node& node, Exact useful) const {
-  const Exact flops = Exact(2) * useful;
+  const Exact flops = Exact(2) * useful * terms_.microbatches;
   if (!flops.ok()) return CountOverflow(node.path);
   Scored lost;
   lost.op = {.path = node.path,
              .op = std::string(Info(node.op).name.data(), Info(node.op).name.size()),
              .useful_flops = flops.value(),
              .note = "only in the source"};
-  lost.times.fill(PeakSeconds(useful));
+  // Its stage is not known: as often as any counts at least.
+  int64_t passes = terms_.microbatches;
+  for (const StageTerms& stage : terms_.stages) passes = std::min(passes, stage.passes);
+  lost.times.fill(static_cast<double>(passes) * PeakSeconds(useful));
   return lost;
 }
 
@@ -126,7 +131,8 @@ void FillMemory(const ChipFigures& chip, const Graph& graph, const StepTerms& te
 
 double Tokens(const Workload& workload) {
   const double batch = static_cast<double>(workload.batch);
-  return workload.phase == Phase::kDecode ? batch : batch * static_cast<double>(workload.context);
+  if (workload.phase == Phase::kPrefill) return batch * static_cast<double>(workload.context);
+  return batch + static_cast<double>(workload.dp) * static_cast<double>(workload.chunk);
 }
 
 }  // namespace
@@ -140,7 +146,8 @@ absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const 
   if (useful != nullptr) {
     Workload whole = workload;
     whole.shards = 1;  // useful work does not depend on devices, and the source need not divide
-    whole.ep = 1;
+    whole.ep = whole.sp = whole.pp = whole.microbatches = 1;
+    whole.batch /= workload.microbatches;
     TWIN_ASSIGN_OR_RETURN(source, CountStep(*useful, whole));
   }
   TWIN_ASSIGN_OR_RETURN(std::vector<Scored> scored,

@@ -40,6 +40,9 @@ absl::StatusOr<ServingTerms> ServingTermsOf(const ChipFigures& chip, const Graph
     if (value < 1 || value > kMostTokens)
       return Error(1703, name, absl::StrCat(value, " is out of range"), "give a number from 1 on");
   }
+  if (workload.pp > 1)
+    return Error(1702, "pp", "an engine in steady state over pipeline stages is not counted",
+                 "score its steps: --phase mixed, decode and prefill");
   ServingTerms terms;
   terms.output_len = static_cast<double>(serving.output_len);
   workload.phase = Phase::kDecode;

@@ -30,28 +30,46 @@ Exact CompactBytes(const std::vector<StoredArray>& arrays) {
   return sum;
 }
 
-// Sums of all nodes, each parameter counted where it is met first.
-void AddResidents(const ChipFigures& chip, StepTerms& terms) {
+// Nodes, parameters and caches of each stage, a parameter counted where the stage meets it first; then those
+// of the fullest one.
+void AddResidents(const ChipFigures& chip, int64_t stages, StepTerms& terms) {
   const StepCount& step = terms.step;
   std::vector<std::vector<Exact>> stored(step.kinds.size());
   std::vector<Exact> cache(step.kinds.size());
   for (size_t kind = 0; kind < step.kinds.size(); ++kind) {
     for (const std::vector<StoredArray>& arrays : step.kinds[kind].stored)
       stored[kind].push_back(MemoryBytes(chip, arrays));
-    cache[kind] = MemoryBytes(chip, step.kinds[kind].cache_kept);
+    cache[kind] = MemoryBytes(chip, step.kinds[kind].cache_kept) * terms.microbatches;
   }
+  terms.stages.assign(stages, {.uses = std::vector<int64_t>(step.kinds.size())});
   for (const NodeUse& node : step.nodes) {
+    StageTerms& stage = terms.stages[node.stage];
+    ++stage.uses[node.kind];
     for (size_t i = 0; i < stored[node.kind].size(); ++i) {
-      if ((node.keeps >> i & 1) != 0) terms.parameter_bytes += stored[node.kind][i];
+      if ((node.keeps >> i & 1) != 0) stage.parameter_bytes += stored[node.kind][i];
     }
-    terms.cache_bytes += cache[node.kind];
+    (step.kinds[node.kind].state ? stage.state_bytes : stage.cache_bytes) += cache[node.kind];
+  }
+  Exact most = -1;
+  for (const StageTerms& stage : terms.stages) {
+    const Exact kept = stage.cache_bytes + stage.state_bytes;
+    const Exact all = stage.parameter_bytes + kept;
+    if (all.ok() && most.ok() && all.value() <= most.value()) continue;
+    most = all;
+    terms.parameter_bytes = stage.parameter_bytes;
+    terms.cache_bytes = kept;
+    if (!all.ok()) return;
   }
 }
 
-// Everything stays on chip between steps, and nothing need cross the memory bus.
+// Everything stays on chip between steps, and nothing need cross the memory bus: of the emptiest stage, so
+// that no stage is charged for what it may keep.
 bool StaysOnChip(const ChipFigures& chip, const StepTerms& terms) {
-  const Exact all = terms.parameter_bytes + terms.cache_bytes;
-  return all.ok() && all.value() <= chip.on_chip_bytes;
+  for (const StageTerms& stage : terms.stages) {
+    const Exact all = stage.parameter_bytes + stage.cache_bytes + stage.state_bytes;
+    if (all.ok() && all.value() <= chip.on_chip_bytes) return true;
+  }
+  return false;
 }
 
 // What a node makes of the chip's matrix and vector units.
@@ -120,9 +138,9 @@ double ReadSeconds(const ChipFigures& chip, Exact bytes) {
   return (Bytes(static_cast<double>(bytes.value())) / chip.memory_bandwidth).value();
 }
 
-absl::StatusOr<NodeTerms> TermsOfNode(const ChipFigures& chip, const NodeCount& node, int64_t devices,
+absl::StatusOr<NodeTerms> TermsOfNode(const ChipFigures& chip, const NodeCount& node, const StepTerms& step,
                                       bool resident) {
-  TWIN_ASSIGN_OR_RETURN(const Compute compute, ComputeOf(chip, node, devices));
+  TWIN_ASSIGN_OR_RETURN(const Compute compute, ComputeOf(chip, node, step.devices));
   Exact activations = node.result_bytes;
   for (const Exact& operand : node.operand_bytes) activations += operand;
   const Traffic traffic = TrafficOf(chip, node, resident);
@@ -130,9 +148,16 @@ absl::StatusOr<NodeTerms> TermsOfNode(const ChipFigures& chip, const NodeCount& 
   const Exact weights = CompactBytes(node.weights) + node.rows_read;
   const Exact cache = CompactBytes(node.cache_read) + node.cache_written;
   const Exact two = 2;
-  const Exact all = devices;
-  const Exact counts[] = {two * compute.useful, two * compute.issued * all, weights * all, cache * all,
-                          activations * all,    two * compute.tile * all,   memory * all,  compute.converted};
+  const Exact times = step.microbatches;
+  const Exact all = times * step.devices;
+  const Exact counts[] = {two * compute.useful * times,
+                          two * compute.issued * all,
+                          weights * all,
+                          cache * all,
+                          activations * all,
+                          two * compute.tile * all,
+                          memory * all,
+                          compute.converted};
   for (const Exact& count : counts) {
     if (!count.ok()) return CountOverflow("");
   }
@@ -179,12 +204,84 @@ absl::Status CountOverflow(absl::string_view place) {
   return Error(1707, place, "counts of this step exceed 64 bits", "is batch or context mistyped?");
 }
 
-double BoundSeconds(const StepTerms& terms) {
+double StageBoundSeconds(const StepTerms& terms, const StageTerms& stage) {
   double seconds = 0;
   for (size_t i = 0; i < terms.kinds.size(); ++i)
-    seconds += static_cast<double>(terms.uses[i]) * std::max(terms.kinds[i].shape, terms.kinds[i].memory);
+    seconds += static_cast<double>(stage.uses[i]) * std::max(terms.kinds[i].shape, terms.kinds[i].memory);
   return seconds;
 }
+
+double BoundSeconds(const StepTerms& terms) {
+  double seconds = 0;
+  for (const StageTerms& stage : terms.stages)
+    seconds += static_cast<double>(stage.passes) * StageBoundSeconds(terms, stage);
+  return seconds;
+}
+
+namespace {
+
+// Kinds in the order in which nodes meet them, each with its terms.
+absl::Status AddKinds(const ChipFigures& chip, const Chip& file, const Graph& graph, StepTerms& terms) {
+  const bool resident = StaysOnChip(chip, terms);
+  std::vector<bool> met(terms.step.kinds.size());
+  for (NodeId id = 0; id < static_cast<NodeId>(terms.step.nodes.size()); ++id) {
+    const NodeUse& use = terms.step.nodes[id];
+    // Kinds are numbered in the order in which nodes meet them.
+    if (met[use.kind]) continue;
+    met[use.kind] = true;
+    NodeCount count = terms.step.kinds[use.kind];
+    for (size_t i = 0; i < count.updated.size(); ++i) {
+      // A tied parameter is updated once.
+      if ((use.keeps >> i & 1) != 0)
+        count.weights.insert(count.weights.end(), count.updated[i].begin(), count.updated[i].end());
+    }
+    absl::StatusOr<NodeTerms> node = TermsOfNode(chip, count, terms, resident);
+    if (!node.ok()) return WithPlace(node.status(), graph.nodes()[id].path);
+    node->experts = graph.nodes()[id].op == OpKind::kMoe;
+    terms.network.Update(AddExchanges(file, terms.step.kinds[use.kind], *node));
+    terms.kinds.push_back(*std::move(node));
+  }
+  return absl::OkStatus();
+}
+
+// Every stage once, or the slowest alone: whichever takes longer at R3.
+void ChoosePasses(StepTerms& terms) {
+  double way = 0, most = -1;
+  StageTerms* slowest = nullptr;
+  for (StageTerms& stage : terms.stages) {
+    const double seconds = StageBoundSeconds(terms, stage);
+    way += seconds;
+    if (seconds <= most) continue;
+    most = seconds;
+    slowest = &stage;
+  }
+  if (static_cast<double>(terms.microbatches) * most > way) {
+    for (StageTerms& stage : terms.stages) stage.passes = 0;
+    slowest->passes = terms.microbatches;
+  }
+  terms.uses.assign(terms.kinds.size(), 0);
+  for (const StageTerms& stage : terms.stages) {
+    for (size_t i = 0; i < terms.uses.size(); ++i) terms.uses[i] += stage.passes * stage.uses[i];
+  }
+}
+
+// What the last node of a stage hands on, the longest of all: each device to the one in its place.
+absl::Status AddSends(const Chip& file, const Workload& workload, StepTerms& terms) {
+  const std::vector<NodeUse>& nodes = terms.step.nodes;
+  for (size_t i = 1; i < nodes.size(); ++i) {
+    if (nodes[i].stage == nodes[i - 1].stage) continue;
+    const Exact bytes = terms.step.kinds[nodes[i - 1].kind].result_bytes;
+    if (!bytes.ok()) return CountOverflow("");
+    TWIN_ASSIGN_OR_RETURN(
+        const Exchange exchange,
+        ExchangeOf(file, {Collective::Kind::kSend, bytes, workload.pp, workload.dcn.pp ? workload.pp : 1}));
+    terms.send = std::max(terms.send, exchange.seconds);
+    terms.send_hops = std::max(terms.send_hops, static_cast<double>(exchange.hops));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload) {
   StepTerms terms;
@@ -192,29 +289,28 @@ absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, c
   terms.devices = workload.devices();
   terms.groups = workload.dp;
   terms.sequences = workload.local_batch();
-  terms.hosted = workload.training ? 0 : static_cast<double>(terms.sequences);
+  terms.prompt = workload.chunk > 0 ? workload.past + workload.chunk : 0;
+  terms.microbatches = workload.microbatches;
+  terms.alone = workload.phase == Phase::kPrefill;
+  terms.hosted = workload.training ? 0 : static_cast<double>(terms.sequences + (workload.chunk > 0 ? 1 : 0));
   TWIN_ASSIGN_OR_RETURN(const Chip* file, FindIn(ShippedChips(), chip.summary.id));
-  AddResidents(chip, terms);
+  AddResidents(chip, workload.pp, terms);
   if (!(terms.parameter_bytes + terms.cache_bytes).ok()) return CountOverflow(graph.name());
-  const bool resident = StaysOnChip(chip, terms);
-  terms.uses.resize(terms.step.kinds.size());
-  for (NodeId id = 0; id < static_cast<NodeId>(terms.step.nodes.size()); ++id) {
-    const int32_t kind = terms.step.nodes[id].kind;
-    // Kinds are numbered in the order in which nodes meet them.
-    if (++terms.uses[kind] > 1) continue;
-    NodeCount count = terms.step.kinds[kind];
-    for (size_t i = 0; i < count.updated.size(); ++i) {
-      // A tied parameter is updated once.
-      if ((terms.step.nodes[id].keeps >> i & 1) != 0)
-        count.weights.insert(count.weights.end(), count.updated[i].begin(), count.updated[i].end());
-    }
-    absl::StatusOr<NodeTerms> node = TermsOfNode(chip, count, terms.devices, resident);
-    if (!node.ok()) return WithPlace(node.status(), graph.nodes()[id].path);
-    node->experts = graph.nodes()[id].op == OpKind::kMoe;
-    terms.network.Update(AddExchanges(*file, terms.step.kinds[kind], *node));
-    terms.kinds.push_back(*std::move(node));
-  }
+  TWIN_RETURN_IF_ERROR(AddKinds(chip, *file, graph, terms));
+  ChoosePasses(terms);
+  terms.network.Update(AddSends(*file, workload, terms));
   return terms;
+}
+
+absl::Status AddPadding(const ChipFigures& chip, const Graph& graph, const Workload& padded,
+                        StepTerms& terms) {
+  TWIN_ASSIGN_OR_RETURN(StepTerms other, TermsOf(chip, graph, padded));
+  for (NodeId id = 0; id < static_cast<NodeId>(terms.step.nodes.size()); ++id) {
+    std::shared_ptr<const NodeTerms>& into = terms.kinds[terms.step.nodes[id].kind].padded;
+    if (into == nullptr)
+      into = std::make_shared<NodeTerms>(std::move(other.kinds[other.step.nodes[id].kind]));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace twinforge

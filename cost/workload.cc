@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
+#include "base/status_macros.h"
 
 namespace twinforge {
 namespace {
@@ -57,6 +59,52 @@ absl::StatusOr<WeightFormat> ParseWeightFormat(absl::string_view name) {
   return Error(1704, name, "unknown number format", absl::StrCat("known: ", absl::StrJoin(known, ", ")));
 }
 
+namespace {
+
+constexpr int64_t kMostChips = int64_t{1} << 20;
+
+// An axis of a mesh by name; `crosses` null: it lies within others.
+struct AxisPlace {
+  int64_t* size = nullptr;
+  bool* crosses = nullptr;
+};
+
+AxisPlace PlaceOf(absl::string_view name, Mesh& mesh) {
+  if (name == "tp") return {&mesh.tp, &mesh.dcn.tp};
+  if (name == "dp") return {&mesh.dp, &mesh.dcn.dp};
+  if (name == "sp") return {&mesh.sp, &mesh.dcn.sp};
+  if (name == "pp") return {&mesh.pp, &mesh.dcn.pp};
+  if (name == "ep") return {&mesh.ep, nullptr};
+  return {};
+}
+
+// "8" or "8@dcn" of the axis `name`.
+absl::Status ReadSize(absl::string_view text, absl::string_view name, absl::string_view size,
+                      const AxisPlace& place) {
+  const bool crosses = absl::ConsumeSuffix(&size, "@dcn");
+  if (!absl::SimpleAtoi(size, place.size) || *place.size < 1 || *place.size > kMostChips)
+    return Error(1702, text, absl::StrCat("axis ", name, " needs a size from 1 to 1048576"));
+  if (!crosses) return absl::OkStatus();
+  if (place.crosses == nullptr)
+    return Error(1702, text, "ep lies within tp, dp and sp", "say of those which crosses slices");
+  if (*place.size == 1) return Error(1702, text, absl::StrCat("axis ", name, " of size 1 crosses nothing"));
+  *place.crosses = true;
+  return absl::OkStatus();
+}
+
+absl::Status CheckMesh(absl::string_view text, const Mesh& mesh) {
+  if (mesh.tp * mesh.dp > kMostChips || mesh.tp * mesh.dp * mesh.sp > kMostChips || mesh.chips() > kMostChips)
+    return Error(1702, text, "a mesh has at most 1048576 chips");
+  const int64_t stage = mesh.tp * mesh.dp * mesh.sp;
+  if (stage % mesh.ep == 0) return absl::OkStatus();
+  return Error(
+      1702, text,
+      absl::StrCat("ep ", mesh.ep, " does not divide tp x dp", mesh.sp > 1 ? " x sp" : "", " = ", stage),
+      "experts are spread over the devices of tp, dp and sp; name an ep that divides their product");
+}
+
+}  // namespace
+
 absl::StatusOr<Mesh> ParseMesh(absl::string_view text) {
   Mesh mesh;
   if (text.empty()) return mesh;
@@ -64,38 +112,49 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view text) {
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const std::pair<absl::string_view, absl::string_view> axis =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
-    int64_t* size = axis.first == "tp"   ? &mesh.tp
-                    : axis.first == "dp" ? &mesh.dp
-                    : axis.first == "ep" ? &mesh.ep
-                    : axis.first == "pp" ? &mesh.pp
-                                         : nullptr;
-    if (size == nullptr)
+    const AxisPlace place = PlaceOf(axis.first, mesh);
+    if (place.size == nullptr)
       return Error(1702, text, absl::StrCat("unknown mesh axis ", JsonQuoted(axis.first)),
-                   "axes are tp, dp, ep and pp, as in tp=8,ep=8");
+                   "axes are tp, dp, sp, ep and pp, as in tp=8,ep=8 or tp=8,dp=2@dcn");
     for (const absl::string_view earlier : seen) {
       if (earlier == axis.first)
         return Error(1702, text, absl::StrCat("axis ", axis.first, " is given twice"));
     }
     seen.push_back(axis.first);
-    if (!absl::SimpleAtoi(axis.second, size) || *size < 1 || *size > int64_t{1} << 20) {
-      return Error(1702, text, absl::StrCat("axis ", axis.first, " needs a size from 1 to 1048576"));
-    }
+    TWIN_RETURN_IF_ERROR(ReadSize(text, axis.first, axis.second, place));
   }
-  if (mesh.tp * mesh.dp % mesh.ep != 0) {
-    return Error(1702, text, absl::StrCat("ep ", mesh.ep, " does not divide tp x dp = ", mesh.tp * mesh.dp),
-                 "experts are spread over the devices of tp and dp; name an ep that divides their product");
-  }
+  TWIN_RETURN_IF_ERROR(CheckMesh(text, mesh));
   return mesh;
 }
 
 std::string MeshText(const Mesh& mesh) {
+  struct Axis {
+    absl::string_view name;
+    int64_t size;
+    bool crosses;
+  };
+  const Axis axes[] = {{"tp", mesh.tp, mesh.dcn.tp},
+                       {"dp", mesh.dp, mesh.dcn.dp},
+                       {"sp", mesh.sp, mesh.dcn.sp},
+                       {"ep", mesh.ep, false},
+                       {"pp", mesh.pp, mesh.dcn.pp}};
   std::vector<std::string> parts;
-  const std::pair<absl::string_view, int64_t> axes[] = {
-      {"tp", mesh.tp}, {"dp", mesh.dp}, {"ep", mesh.ep}, {"pp", mesh.pp}};
-  for (const auto& [name, size] : axes) {
-    if (size > 1) parts.push_back(absl::StrCat(name, "=", size));
+  for (const Axis& axis : axes) {
+    if (axis.size > 1) parts.push_back(absl::StrCat(axis.name, "=", axis.size, axis.crosses ? "@dcn" : ""));
   }
   return parts.empty() ? "tp=1" : absl::StrJoin(parts, ",");
+}
+
+absl::string_view PhaseWord(const Workload& workload) {
+  if (workload.training) return "train";
+  if (workload.phase == Phase::kPrefill) return "prefill";
+  return workload.mixed() ? "mixed" : "decode";
+}
+
+Workload OneMicrobatch(Workload workload) {
+  workload.batch /= workload.microbatches;
+  workload.microbatches = 1;
+  return workload;
 }
 
 }  // namespace twinforge

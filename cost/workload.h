@@ -1,11 +1,14 @@
 // One step of a model on a mesh of devices: what is asked, before any chip is known.
 //
 //   {.phase = kDecode, .batch = 32, .context = 4096, .shards = 8}        eight devices, tensor-parallel
+//   {.phase = kDecode, .batch = 32, .context = 4096, .chunk = 512}       and 512 tokens of a prompt beside
 //   ParseMesh("tp=1,dp=8,ep=8")                                          attention by data, experts by expert
+//   ParseMesh("tp=8,dp=2@dcn")                                           two slices, data parallel across
+//   them
 //
-//            tp                 dp                    ep                    pp
-//   splits   heads, d_ff,       sequences of the      experts; spans        layers
-//            vocab              batch                 tp x dp devices
+//            tp                 dp                    sp                ep                     pp
+//   splits   heads, d_ff,       sequences of the      each sequence     experts; spans         layers
+//            vocab              batch                 and its cache     tp x dp x sp devices
 #ifndef TWINFORGE_COST_WORKLOAD_H_
 #define TWINFORGE_COST_WORKLOAD_H_
 
@@ -52,17 +55,27 @@ struct Precision {
   std::optional<DType> cache;
 };
 
+// Axes whose neighbours lie in different slices, joined by the data centre's network alone.
+struct Crossing {
+  bool tp = false;
+  bool dp = false;
+  bool sp = false;
+  bool pp = false;
+};
+
 // Devices by axis. A device is a chip.
 struct Mesh {
   int64_t tp = 1;
   int64_t dp = 1;
   int64_t ep = 1;
   int64_t pp = 1;
-  int64_t chips() const { return tp * dp * pp; }
+  int64_t sp = 1;
+  Crossing dcn;
+  int64_t chips() const { return tp * dp * sp * pp; }
 };
 
-// "tp=8,ep=8": axes in any order, each once. TF1702 for an unknown axis, a size below 1, or an ep that
-// does not divide tp x dp.
+// "tp=8,ep=8": axes in any order, each once; "@dcn" after a size says that the axis crosses slices. TF1702
+// for an unknown axis, a size below 1, more than 2^20 chips, or an ep that does not divide tp x dp x sp.
 absl::StatusOr<Mesh> ParseMesh(absl::string_view text);
 std::string MeshText(const Mesh& mesh);  // "tp=8,ep=8"; axes of size 1 left out, "tp=1" for none
 
@@ -74,25 +87,45 @@ struct Training {
       false;  // blocks keep their input alone and compute their inside again in the backward pass
 };
 
+// What an engine pads or cannot even out. Nothing in the bounds; rung R8 counts with it.
+struct Padding {
+  int64_t page = 1;         // places of a cache that are read together
+  int64_t tokens_from = 0;  // new tokens of a step are padded to a power of two, at least this many; 0: not
+  bool uneven = false;      // the fullest device of experts has more than its share of the tokens
+};
+
 // One step. Prefill: `batch` sequences of `context` new tokens each, after `past` cached ones. Decode:
-// `batch` sequences of one new token each, `context` tokens already cached.
+// `batch` sequences of one new token each, `context` tokens already cached; with a `chunk`, a mixed step.
 struct Workload {
   Phase phase = Phase::kDecode;
   int64_t batch = 1;
   int64_t context = 1024;
   int64_t shards = 1;  // tensor-parallel devices; sizes must divide, else a refusal that names the pad
   Routing routing = Routing::kSame;
-  int64_t past = 0;  // prefill only
-  int64_t dp = 1;    // groups of devices that share the batch
-  int64_t ep = 1;    // groups that share the experts, among shards x dp devices
-  int64_t pp = 1;    // stages that share the layers
+  int64_t past = 0;   // prefill; mixed: of the chunk's prompt
+  int64_t dp = 1;     // groups of devices that share the batch
+  int64_t ep = 1;     // groups that share the experts, among shards x dp devices
+  int64_t pp = 1;     // stages that share the layers
+  int64_t sp = 1;     // devices that share each sequence: its new tokens where it has several, its cache
+  int64_t chunk = 0;  // decode: new tokens of one prompt of each dp group in the same step, after `past` ones
+  int64_t microbatches = 1;  // equal parts of the batch that pass the stages one after the other
+  Crossing dcn;
+  Padding padding;
   Precision precision;
   std::optional<Training> training;  // of kPrefill, with nothing cached before
 
-  int64_t devices() const { return shards * dp; }  // of one stage
+  int64_t devices() const { return shards * dp * sp; }  // of one stage
   // Sequences of one data-parallel group, the fullest one.
   int64_t local_batch() const { return (batch + dp - 1) / dp; }
+  Mesh mesh() const { return {.tp = shards, .dp = dp, .ep = ep, .pp = pp, .sp = sp, .dcn = dcn}; }
+  bool mixed() const { return phase == Phase::kDecode && chunk > 0; }
 };
+
+// "prefill", "decode", "mixed" or "train".
+absl::string_view PhaseWord(const Workload& workload);
+
+// What passes a stage at a time: the workload with its share of the batch.
+Workload OneMicrobatch(Workload workload);
 
 }  // namespace twinforge
 

@@ -36,7 +36,7 @@ class ModelMaker {
                                                {{"d_model", s_.d_model}})});
     }
     x = builder_.Op(OpKind::kEmbedding, "embed", {x}, attrs, std::move(tables));
-    for (int64_t i = 0; i < s_.layers; ++i) x = Layer(absl::StrCat("layers.", i), x);
+    for (int64_t i = 0; i < s_.layers; ++i) x = Layer(absl::StrCat("layers.", i), i % 2 == 0, x);
     x = Norm("norm", x);
     Param head = Make("lm_head", s_.dtype, {}, {{"d_model", s_.d_model}}, {{"vocab", s_.vocab}});
     if (s_.tied) head.program = Transpose(table.program, {1, 0});
@@ -71,9 +71,65 @@ class ModelMaker {
                        {{"scale", Make(path, s_.dtype, {}, {}, {{"d_model", s_.d_model}})}});
   }
 
-  NodeId Layer(const std::string& path, NodeId x) {
+  NodeId Mix(const std::string& path, bool mixes, NodeId x) {
+    using Mixer = ModelSizes::Mixer;
+    if (mixes && s_.mixer == Mixer::kShortConv) return ShortConv(path + ".conv", x);
+    if (mixes && s_.mixer == Mixer::kStateSpace) return StateSpace(path + ".ssm", x);
+    if (mixes && s_.mixer == Mixer::kDeltaRule) return DeltaRule(path + ".delta", x);
+    return s_.kv_lora > 0 ? Latent(path + ".attn", x) : Attention(path + ".attn", x);
+  }
+
+  // A vector or an array of taps.
+  std::pair<std::string, Param> Array(const std::string& path, const std::string& slot,
+                                      std::vector<NamedSize> axes) {
+    return {slot, Make(path + "." + slot, s_.dtype, {}, {}, std::move(axes))};
+  }
+  std::pair<std::string, Param> Matrix(const std::string& path, const std::string& slot,
+                                       std::vector<NamedSize> in, std::vector<NamedSize> out) {
+    return {slot, Kernel(path + "." + slot, std::move(in), std::move(out))};
+  }
+
+  NodeId ShortConv(const std::string& path, NodeId x) {
+    const NamedSize d{"d_model", s_.d_model}, c{"channels", s_.d_model};
+    OpAttrs attrs;
+    attrs.mutable_short_conv();
+    return builder_.Op(OpKind::kShortConv, path, {x}, attrs,
+                       {Matrix(path, "b", {d}, {c}), Matrix(path, "c", {d}, {c}), Matrix(path, "x", {d}, {c}),
+                        Array(path, "taps", {{"tap", s_.taps}, c}), Matrix(path, "o", {c}, {d})});
+  }
+
+  NodeId StateSpace(const std::string& path, NodeId x) {
+    const NamedSize d{"d_model", s_.d_model}, h{"heads", s_.heads}, w{"head_dim", s_.head_dim};
+    const NamedSize g{"state_groups", s_.groups}, n{"state", s_.state}, t{"tap", s_.taps};
+    OpAttrs attrs;
+    attrs.mutable_state_space()->set_norm_eps(1e-5);
+    return builder_.Op(
+        OpKind::kStateSpace, path, {x}, attrs,
+        {Matrix(path, "z", {d}, {h, w}), Matrix(path, "x", {d}, {h, w}), Matrix(path, "b", {d}, {g, n}),
+         Matrix(path, "c", {d}, {g, n}), Matrix(path, "dt", {d}, {h}), Array(path, "x_taps", {t, h, w}),
+         Array(path, "b_taps", {t, g, n}), Array(path, "c_taps", {t, g, n}), Array(path, "dt_bias", {h}),
+         Array(path, "a_log", {h}), Array(path, "skip", {h}), Array(path, "norm", {h, w}),
+         Matrix(path, "o", {h, w}, {d})});
+  }
+
+  NodeId DeltaRule(const std::string& path, NodeId x) {
+    const NamedSize d{"d_model", s_.d_model}, h{"heads", s_.heads}, w{"value_dim", s_.head_dim};
+    const NamedSize g{"key_heads", s_.groups}, n{"key_dim", s_.state}, t{"tap", s_.taps};
+    OpAttrs attrs;
+    attrs.mutable_delta_rule()->set_norm_eps(1e-5);
+    attrs.mutable_delta_rule()->set_scale(1);
+    return builder_.Op(
+        OpKind::kDeltaRule, path, {x}, attrs,
+        {Matrix(path, "q", {d}, {g, n}), Matrix(path, "k", {d}, {g, n}), Matrix(path, "v", {d}, {h, w}),
+         Matrix(path, "z", {d}, {h, w}), Matrix(path, "beta", {d}, {h}), Matrix(path, "decay", {d}, {h}),
+         Array(path, "q_taps", {t, g, n}), Array(path, "k_taps", {t, g, n}), Array(path, "v_taps", {t, h, w}),
+         Array(path, "decay_bias", {h}), Array(path, "a_log", {h}), Array(path, "norm", {w}),
+         Matrix(path, "o", {h, w}, {d})});
+  }
+
+  NodeId Layer(const std::string& path, bool mixes, NodeId x) {
     const NodeId n = Norm(path + ".norm_in", x);
-    const NodeId a = s_.kv_lora > 0 ? Latent(path + ".attn", n) : Attention(path + ".attn", n);
+    const NodeId a = Mix(path, mixes, n);
     x = builder_.Add(path + ".add_attn", x, a);
     const NodeId m = Norm(path + ".norm_mlp", x);
     const NodeId f = s_.experts > 0 ? Moe(path + ".moe", m) : Mlp(path + ".mlp", m);
@@ -89,6 +145,7 @@ class ModelMaker {
     a.set_scale_rule(AttentionAttrs::EXPLICIT);
     a.set_causal(s_.causal);
     a.set_window(s_.window);
+    a.set_chunk(s_.chunk);
     return builder_.Op(OpKind::kAttention, path, {x}, attrs,
                        {{"q", Kernel(path + ".q", {d}, {h, w})},
                         {"k", Kernel(path + ".k", {d}, {g, w})},

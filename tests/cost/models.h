@@ -41,6 +41,13 @@ struct ModelSizes {
   int64_t nope_dim = 16;
   int64_t rope_dim = 8;
   int64_t v_head_dim = 16;
+  int64_t chunk = 0;  // of attention, where above 0
+  // In attention's place in every second layer, from the first on.
+  enum class Mixer { kAttention, kShortConv, kStateSpace, kDeltaRule };
+  Mixer mixer = Mixer::kAttention;
+  int64_t groups = 2;  // state_groups, key_heads
+  int64_t state = 24;  // state, key_dim
+  int64_t taps = 4;
 };
 
 Graph MakeModel(const ModelSizes& sizes);

@@ -52,6 +52,20 @@ TEST(Training, ComputesAgainForLessMemory) {
   EXPECT_EQ(recomputed.parameter_bytes, kept.parameter_bytes);
 }
 
+// One input to each layer, one to the head: of bf16 rows of 64.
+TEST(Training, RunsLayersAgainFromTheirInput) {
+  const Graph graph = MakeModel({.layers = 4});
+  Workload again = kStep;
+  again.training->rematerialise = true;
+  const StepCount step = *CountStep(graph, again);
+  int64_t bytes = 0;
+  for (const NodeUse& use : step.nodes) {
+    for (const StoredArray& array : step.kinds[use.kind].cache_kept)
+      bytes += CompactBytes(array.dtype, array.shape).value();
+  }
+  EXPECT_EQ(bytes, (4 + 1) * 8 * 64 * 64 * 2);
+}
+
 TEST(Training, KeepsSixteenBytesOfAParameterSharedByDataParallelDevices) {
   const Graph graph = MakeModel(Llama8B());
   const int64_t parameters = 8030261248;

@@ -30,7 +30,11 @@ TEST(Meshes, AreReadAndWritten) {
   EXPECT_EQ(MeshText(mesh), "tp=2,dp=4,ep=8");
   EXPECT_EQ(MeshText({}), "tp=1");
   EXPECT_EQ(ParseMesh("tp=4,pp=3")->chips(), 12);
-  for (const char* text : {"tp=1", "tp=8", "dp=8", "tp=2,dp=2,ep=4,pp=3"})
+  const Mesh slices = *ParseMesh("sp=4,dp=2@dcn,ep=8");
+  EXPECT_EQ(slices.chips(), 8) << "experts span the parts of a sequence too";
+  EXPECT_TRUE(slices.dcn.dp);
+  EXPECT_FALSE(slices.dcn.sp || slices.dcn.tp || slices.dcn.pp);
+  for (const char* text : {"tp=1", "tp=8", "dp=8", "tp=2,dp=2,ep=4,pp=3", "tp=8,dp=2@dcn,sp=4,pp=2@dcn"})
     EXPECT_EQ(MeshText(*ParseMesh(text)), text);
   EXPECT_EQ(ParseMesh("")->chips(), 1);
 }
@@ -43,7 +47,10 @@ TEST(Meshes, ThatAreNoneAreRefused) {
   }
   EXPECT_THAT(Refusal(ParseMesh("xp=2")).message, HasSubstr("\"xp\""));
   for (const char* loose : {",", "tp=8,", ",tp=8"}) EXPECT_EQ(Refusal(ParseMesh(loose)).code, 1702) << loose;
-  EXPECT_THAT(Refusal(ParseMesh("xp=2")).hint, HasSubstr("tp, dp, ep and pp"));
+  EXPECT_THAT(Refusal(ParseMesh("xp=2")).hint, HasSubstr("tp, dp, sp, ep and pp"));
+  for (const char* text : {"ep=8@dcn,tp=8", "dp=1@dcn", "tp=8@ici", "@dcn", "tp=@dcn", "tp=1048576,sp=2"})
+    EXPECT_EQ(Refusal(ParseMesh(text)).code, 1702) << text;
+  EXPECT_THAT(Refusal(ParseMesh("tp=1048576,sp=2")).message, HasSubstr("at most 1048576 chips"));
   EXPECT_THAT(Refusal(ParseMesh("tp=2,tp=2")).message, HasSubstr("given twice"));
   EXPECT_THAT(Refusal(ParseMesh("tp=0")).message, HasSubstr("needs a size"));
   EXPECT_THAT(Refusal(ParseMesh("tp=2,ep=3")).message, HasSubstr("ep 3 does not divide tp x dp = 2"));
@@ -191,7 +198,7 @@ TEST(Workloads, ShareTheBatchAmongTheirGroups) {
   EXPECT_EQ(Refusal(CountStep(graph, w)).code, 1703);
   w.dp = 1;
   w.pp = 2;
-  EXPECT_EQ(Refusal(CountStep(graph, w)).code, 1702);
+  EXPECT_EQ(Refusal(CountStep(graph, w)).code, 1702) << "two stages of one layer";
 }
 
 }  // namespace
