@@ -155,6 +155,7 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
   TWIN_ASSIGN_OR_RETURN(forecast.score, ScoreGraph(graph, useful, chip, workload));
   TWIN_ASSIGN_OR_RETURN(forecast.terms, TermsOf(*figures, graph, AtRandom(workload)));
   StepTerms& terms = forecast.terms;
+  SetPasses(forecast.score.passes, terms);
   const int64_t places = workload.context + (workload.phase == Phase::kPrefill ? workload.past : int64_t{1});
   forecast.capacity =
       CapacityOf(*figures, terms, places, engine.stack.memory_fraction(), engine.stack.page());

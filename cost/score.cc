@@ -117,6 +117,7 @@ absl::StatusOr<std::vector<Scored>> ScoreNodes(const Graph& graph, const Graph* 
 }
 
 void FillMemory(const ChipFigures& chip, const Graph& graph, const StepTerms& terms, Score& score) {
+  for (const StageTerms& stage : terms.stages) score.passes.push_back(stage.passes);
   score.parameter_bytes = terms.parameter_bytes.value();
   score.cache_bytes = terms.cache_bytes.value();
   score.memory_bytes = chip.memory_bytes;

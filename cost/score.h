@@ -46,7 +46,8 @@ struct Score {
   // per op and rung: contribution to the rung's step up; sums are exact to the last bit of the ladder's
   // differences
   std::vector<std::vector<double>> attribution;  // [op][rung]
-  int64_t parameter_bytes = 0;                   // per device
+  std::vector<int64_t> passes;                   // of each pipeline stage: how often its ops count
+  int64_t parameter_bytes = 0;                   // per device, of the fullest stage
   int64_t cache_bytes = 0;                       // per device, at this workload
   int64_t memory_bytes = 0;                      // of one device
   bool feasible = true;                          // parameters and cache fit

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "cost/chip_file.h"
@@ -246,23 +247,20 @@ absl::Status AddKinds(const ChipFigures& chip, const Chip& file, const Graph& gr
 
 // Every stage once, or the slowest alone: whichever takes longer at R3.
 void ChoosePasses(StepTerms& terms) {
+  std::vector<int64_t> passes(terms.stages.size(), 1);
   double way = 0, most = -1;
-  StageTerms* slowest = nullptr;
-  for (StageTerms& stage : terms.stages) {
-    const double seconds = StageBoundSeconds(terms, stage);
+  size_t slowest = 0;
+  for (size_t i = 0; i < terms.stages.size(); ++i) {
+    const double seconds = StageBoundSeconds(terms, terms.stages[i]);
     way += seconds;
-    if (seconds <= most) continue;
-    most = seconds;
-    slowest = &stage;
+    if (seconds > most) slowest = i;
+    most = std::max(most, seconds);
   }
   if (static_cast<double>(terms.microbatches) * most > way) {
-    for (StageTerms& stage : terms.stages) stage.passes = 0;
-    slowest->passes = terms.microbatches;
+    passes.assign(passes.size(), 0);
+    passes[slowest] = terms.microbatches;
   }
-  terms.uses.assign(terms.kinds.size(), 0);
-  for (const StageTerms& stage : terms.stages) {
-    for (size_t i = 0; i < terms.uses.size(); ++i) terms.uses[i] += stage.passes * stage.uses[i];
-  }
+  SetPasses(passes, terms);
 }
 
 // What the last node of a stage hands on, the longest of all: each device to the one in its place.
@@ -282,6 +280,16 @@ absl::Status AddSends(const Chip& file, const Workload& workload, StepTerms& ter
 }
 
 }  // namespace
+
+void SetPasses(const std::vector<int64_t>& passes, StepTerms& terms) {
+  TWIN_CHECK(passes.size() == terms.stages.size(), "a number for each stage");
+  terms.uses.assign(terms.kinds.size(), 0);
+  for (size_t i = 0; i < passes.size(); ++i) {
+    terms.stages[i].passes = passes[i];
+    for (size_t kind = 0; kind < terms.uses.size(); ++kind)
+      terms.uses[kind] += passes[i] * terms.stages[i].uses[kind];
+  }
+}
 
 absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload) {
   StepTerms terms;

@@ -82,6 +82,9 @@ double BoundSeconds(const StepTerms& terms);
 // The same of one stage and one microbatch.
 double StageBoundSeconds(const StepTerms& terms, const StageTerms& stage);
 
+// Counts stages so often: those of the same step with experts chosen otherwise. REQUIRES: one for each stage.
+void SetPasses(const std::vector<int64_t>& passes, StepTerms& terms);
+
 // `terms` with what each node takes where the workload's padding counts. REQUIRES: `terms` are of the same
 // workload without padding.
 absl::Status AddPadding(const ChipFigures& chip, const Graph& graph, const Workload& padded,

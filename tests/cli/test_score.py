@@ -155,3 +155,33 @@ def test_what_does_not_fit_names_what_does(tool, llama):
     assert of(fits)["feasible"] is True and of(fits + 1)["feasible"] is False
     served = tool("score", *llama, "--chip", "v5e", "--phase", "serve", "--stack", "vllm")
     assert served.codes == ["TF1712"] and "2 shards would do" in served.err, served
+
+
+@pytest.mark.parametrize("words, says", [
+    (["--phase", "mixed", "--batch", 16, "--context", 2048, "--chunk", 512, "--past", 1024], {"phase": "mixed", "chunk": 512}),
+    (["--mesh", "tp=2,pp=4", "--batch", 16, "--microbatches", 4], {"mesh": "tp=2,pp=4", "microbatches": 4}),
+    (["--mesh", "sp=4", "--phase", "prefill", "--context", 8192], {"mesh": "sp=4"}),
+    (["--mesh", "tp=2,pp=2@dcn", "--chips", 4], {"mesh": "tp=2,pp=2@dcn"}),
+])
+def test_steps_of_every_shape(tool, llama, words, says):
+    words = ["--chip", "v5p", *words]
+    said = tool.json("score", *llama, *words)
+    times = [rung["seconds"] for rung in said["ladder"]]
+    assert times == sorted(times) and times[3] == said["seconds"]["bound"] and times[8] == said["seconds"]["mid"]
+    for rung in range(9):
+        assert sum(op["added_seconds"][rung] for op in said["ops"]) == times[rung] - (times[rung - 1] if rung else 0)
+    assert says.items() <= said["workload"].items()
+    assert all(str(value) in tool("score", *llama, *words).out for value in says.values())
+
+
+def test_what_a_certificate_cannot_carry(tool, llama, tmp_path):
+    for words in (["--phase", "mixed", "--chunk", 64], ["--mesh", "pp=2"], ["--mesh", "sp=2"]):
+        done = tool("score", *llama, "--chip", "v6e", *words, "--certificate", tmp_path / "c.cert")
+        assert done.code == 2 and done.codes == ["TF1703"] and "certificate" in done.err, done
+        assert not (tmp_path / "c.cert").exists()
+
+
+def test_rows_of_a_table_may_be_mixed_and_staged(batch):
+    mixed, staged, wrong = batch("phase,chunk,mesh,microbatches,batch\nmixed,64,,1,8\ndecode,,pp=2,2,8\ndecode,,pp=2,3,8\n", "--chip", "v5p")
+    assert mixed["workload"]["chunk"] == 64 and staged["workload"]["microbatches"] == 2
+    assert wrong["refused"]["code"] == "TF1703" and "a batch of 9" in wrong["refused"]["hint"]

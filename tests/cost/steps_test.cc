@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/diagnostic.h"
 #include "cost/certificate.h"
 #include "cost/chip.h"
@@ -248,7 +250,7 @@ TEST(Recurrences, AreSplitByHeadsAndChannelsAndNotAlongTheSequence) {
     EXPECT_EQ(no.code, 1702);
     EXPECT_THAT(no.message, HasSubstr("along its sequence"));
   }
-  const Graph odd = MakeModel({.heads = 8, .mixer = Mixer::kStateSpace, .groups = 3});
+  const Graph odd = MakeModel({.heads = 12, .mixer = Mixer::kStateSpace, .groups = 3});
   EXPECT_EQ(Refusal(CountStep(odd, {.shards = 4})).code, 1702);
 }
 
@@ -322,7 +324,7 @@ TEST(Stages, OfOneMicrobatchTakeAsLongAsOneStage) {
   const Score four = *ScoreGraph(graph, nullptr, "v6e", w);
   for (int rung = 0; rung < 4; ++rung) EXPECT_EQ(four.ladder[rung].seconds, one.ladder[rung].seconds);
   EXPECT_LT(four.parameter_bytes, one.parameter_bytes / 3);
-  w.microbatches = 4;
+  w.microbatches = 8;
   const Score overlapped = *ScoreGraph(graph, nullptr, "v6e", w);
   EXPECT_GT(overlapped.ladder[3].seconds, four.ladder[3].seconds)
       << "each microbatch reads the parameters anew";
@@ -415,13 +417,13 @@ TEST(Slices, MeetOverTheNetworkBetweenHosts) {
 
 TEST(Padding, OfPagesBucketsAndExpertsIsTheLastRungs) {
   const Graph graph = MakeModel({.layers = 2, .d_model = 512, .d_ff = 2048, .experts = 64, .top_k = 2});
-  Workload w = {.batch = 72, .context = 1001, .routing = Routing::kExpected};
+  Workload w = {.batch = 7200, .context = 1001, .routing = Routing::kExpected};
   w.dp = w.ep = 8;
+  const auto moe = [&](const Forecast& f) { return f.score.attribution[graph.FindNode("layers.0.moe")->id]; };
   const Forecast plain = Of(graph, "v6e", w), engine = Of(graph, "v6e", w, "vllm");
-  for (const Forecast* f : {&plain, &engine}) {
-    EXPECT_TRUE(f->terms.kinds[0].padded != nullptr) << "experts are uneven without an engine too";
-    EXPECT_GT(f->score.ladder[8].seconds - f->score.ladder[7].seconds, f->score.ladder.back().seconds * 1e-4);
-  }
+  for (const Forecast* f : {&plain, &engine}) EXPECT_GT(moe(*f)[8], 0) << "uneven without an engine too";
+  w.dp = w.ep = 1;
+  EXPECT_EQ(moe(Of(graph, "v6e", w))[8], 0);
   Workload alone = {.batch = 72, .context = 1001};
   EXPECT_TRUE(Of(graph, "v6e", alone).terms.kinds[0].padded == nullptr) << "nothing to pad";
   Workload padded = alone;
