@@ -155,6 +155,7 @@ absl::StatusOr<NodeTerms> TermsOfNode(const ChipFigures& chip, const NodeCount& 
   terms.attention = compute.attention.value();
   terms.shape = terms.kernels + terms.attention;
   terms.memory = ReadSeconds(chip, memory);
+  terms.spilled = ReadSeconds(chip, traffic.spilled);
   terms.weight_read = ReadSeconds(chip, traffic.weights);
   terms.cache_read = ReadSeconds(chip, traffic.cache);
   terms.vector = ReadSeconds(chip, activations);
@@ -180,10 +181,15 @@ absl::Status CountOverflow(absl::string_view place) {
 }
 
 double BoundSeconds(const StepTerms& terms) {
-  double seconds = 0;
-  for (size_t i = 0; i < terms.kinds.size(); ++i)
-    seconds += static_cast<double>(terms.uses[i]) * std::max(terms.kinds[i].shape, terms.kinds[i].memory);
-  return seconds;
+  double fetched = 0;
+  double least = 0;
+  for (size_t i = 0; i < terms.kinds.size(); ++i) {
+    const NodeTerms& node = terms.kinds[i];
+    const double uses = static_cast<double>(terms.uses[i]);
+    fetched += uses * std::max(node.shape, node.memory);
+    least += uses * std::max(node.shape, node.spilled);
+  }
+  return std::max(least, fetched - terms.spared);
 }
 
 absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload) {
@@ -197,6 +203,7 @@ absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, c
   AddResidents(chip, terms);
   if (!(terms.parameter_bytes + terms.cache_bytes).ok()) return CountOverflow(graph.name());
   const bool resident = StaysOnChip(chip, terms);
+  terms.spared = (workload.training ? 4 : 1) * ReadSeconds(chip, chip.on_chip_bytes);
   terms.uses.resize(terms.step.kinds.size());
   for (NodeId id = 0; id < static_cast<NodeId>(terms.step.nodes.size()); ++id) {
     const int32_t kind = terms.step.nodes[id].kind;

@@ -28,6 +28,7 @@ struct NodeTerms {
   double attention = 0;    // products between activations
   double weight_read = 0;  // parameters and rows of tables
   double cache_read = 0;   // cache read and written
+  double spilled = 0;      // of memory: activations, which no step finds on chip
   double vector = 0;       // operands and results, if each crossed the memory bus once
   bool experts = false;    // its kernels are experts
   bool launches = false;   // has products, so that a kernel must be started
@@ -43,6 +44,9 @@ struct StepTerms {
   std::vector<int64_t> uses;     // nodes of each kind
   Exact parameter_bytes;         // of one device, as its memory holds them
   Exact cache_bytes;             // of one device, after the step
+  // What a step need not fetch since the one before left it on chip, at most: all on-chip memory once, in
+  // training at both turns of the pass and there both ways. It shortens the whole step, not one node.
+  double spared = 0;
   int64_t devices = 1;
   int64_t groups = 1;     // of devices that share the batch
   int64_t sequences = 1;  // of one group
@@ -54,7 +58,7 @@ struct StepTerms {
 absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload);
 
 // Seconds of the step at rung R3: of each node the longer of its products and its bytes, no node beside
-// another.
+// another, less what on-chip memory spares and no less than the products and what is spilled.
 double BoundSeconds(const StepTerms& terms);
 
 // TF1707 at `place`: a count that 64 bits do not hold.
