@@ -96,8 +96,8 @@ absl::StatusOr<BoundedRow> Prefill(const Cell& cell, Models& models) {
 }
 
 double Memory(const ChipFigures& chip, double bytes) {
-  // Benchmarks repeat: what fits on chip may stay there.
-  return bytes <= static_cast<double>(chip.on_chip_bytes) ? 0 : bytes / chip.memory_bandwidth.value();
+  // Benchmarks repeat: as much as fits on chip may stay there.
+  return std::max(0.0, bytes - static_cast<double>(chip.on_chip_bytes)) / chip.memory_bandwidth.value();
 }
 
 // "causal attention prefill q32 kv8 hd128", "decode attention q32 kv8 hd128, KV fp8"

@@ -28,6 +28,7 @@ class CertChecker {
     Forms();
     Memory();
     for (const CertOp& op : c_.ops) Op(op);
+    Reads();
     Bounds();
     Estimates();
   }
@@ -100,6 +101,13 @@ class CertChecker {
     verdict("resident", m.resident, all.ok() && !Below(m.on_chip, all));
   }
 
+  // All devices together compute what is useful and what is idle, and nothing is idle where nothing pads,
+  // replicates or groups.
+  void Useful(const CertProduct& p, bool experts) {
+    out_.Expect(p.as_line, "useful and idle together", p.useful + p.idle, CertRules::MacsOf(p) * devices_);
+    if (!twin_ && !experts && devices_ == Wide(1)) out_.Expect(p.as_line, "idle", p.idle, 0);
+  }
+
   void Product(const CertProduct& p, std::vector<Wide>& sums, Wide& converts) {
     const std::string form = rules_.FormOf(p.kind);
     if (form.empty() || form != p.form) {
@@ -128,16 +136,23 @@ class CertChecker {
     Wide crossing;
     for (const CertArray& array : op.arrays) crossing = crossing + Array(array);
     for (const CertAmount& stream : op.streams) crossing = crossing + stream.value;
-    if (c_.memory.resident) crossing = 0;
-    for (const CertAmount& value : op.values) crossing = crossing + Beyond(value.value, c_.memory.on_chip);
-    return crossing;
+    return (c_.memory.resident ? Wide(0) : crossing) + Spilled(op);
+  }
+
+  Wide Spilled(const CertOp& op) const {
+    Wide spilled;
+    for (const CertAmount& value : op.values) spilled = spilled + Beyond(value.value, c_.memory.on_chip);
+    return spilled;
   }
 
   void Op(const CertOp& op) {
     std::vector<Wide> rungs(4);
     Wide converts;
     rungs[0] = Quotient21(op.useful * 2, rules_.best() * devices_);
-    for (const CertProduct& product : op.products) Product(product, rungs, converts);
+    for (const CertProduct& product : op.products) {
+      Useful(product, op.op == "moe");
+      Product(product, rungs, converts);
+    }
     if (!twin_) {
       Wide useful;
       for (const CertProduct& product : op.products) useful = useful + product.useful;
@@ -149,17 +164,41 @@ class CertChecker {
       rungs[1] = Most(rungs[1], Quotient21(op.converts->value, *rules_.vector_rate()));
     out_.Expect(op.bytes.line, "bytes", op.bytes.value, Traffic(op));
     rungs[3] = Quotient21(op.bytes.value, rules_.bandwidth());
+    const Wide least = Quotient21(Spilled(op), rules_.bandwidth());
     out_.ExpectSeconds(op.bytes.line, "memory", op.memory_seconds, rungs[3]);
     for (int rung = 0; rung < 4; ++rung) {
       if (rung > 0) rungs[rung] = Most(rungs[rung], rungs[rung - 1]);
       out_.ExpectSeconds(op.rungs_line, absl::StrCat("R", rung), op.rungs[rung], rungs[rung]);
     }
+    least_ = least_ + Most(least, op.rungs[2]) * op.nodes;
+  }
+
+  // A step reads each parameter once and each cached place at most once, so no more than is held.
+  void Reads() {
+    Wide weights;
+    Wide cache;
+    for (const CertOp& op : c_.ops) {
+      for (const CertArray& array : op.arrays) {
+        Wide& sum = array.cache ? cache : weights;
+        sum = sum + array.bytes * op.nodes;
+      }
+    }
+    if (!weights.ok() || Below(c_.memory.parameters, weights))
+      out_.Add(c_.memory.line,
+               absl::StrCat("parameters are read of ", PlainNumber(weights), " bytes, more than are held"));
+    if (!cache.ok() || Below(c_.memory.cache, cache))
+      out_.Add(c_.memory.line,
+               absl::StrCat("caches are read of ", PlainNumber(cache), " bytes, more than are kept"));
   }
 
   void Bounds() {
+    out_.Expect(c_.spared.line, "spared", c_.spared.bytes, rules_.on_chip());
+    out_.ExpectSeconds(c_.spared.line, "spared", c_.spared.seconds,
+                       Quotient21(rules_.on_chip(), rules_.bandwidth()) + 1);
     for (int rung = 0; rung < 4; ++rung) {
       Wide sum;
       for (const CertOp& op : c_.ops) sum = sum + op.rungs[rung] * op.nodes;
+      if (rung == 3) sum = Most(least_, Beyond(sum, c_.spared.seconds));
       out_.ExpectSeconds(c_.bounds[rung].line, absl::StrCat("R", rung), c_.bounds[rung].seconds, sum);
     }
   }
@@ -173,6 +212,12 @@ class CertChecker {
   // below the bounds follows.
   void Estimates() {
     for (const CertInterval& constant : c_.constants) Range(constant);
+    const std::string& declared = c_.workload.words.at("routing");
+    const std::string expected = c_.estimates.empty() ? "" : declared == "same" ? "expected" : declared;
+    if (c_.routing != expected)
+      out_.Add(c_.routing_line > 0 ? c_.routing_line : c_.bounds.back().line,
+               absl::StrCat("estimates of a step whose routing is ", declared, " take ",
+                            expected.empty() ? "none, and there are none" : expected));
     std::vector<Wide> sums(3, c_.bounds.back().seconds);
     for (const CertEstimate& estimate : c_.estimates) {
       for (const CertInterval& part : estimate.parts) {
@@ -190,6 +235,7 @@ class CertChecker {
   CertRules rules_;
   const bool twin_;  // useful work is the source's, not the products'
   Wide devices_;
+  Wide least_;  // of the step at R3, were all that it reads on chip
 };
 
 void CheckHashes(const Certificate& certificate, const HashesAtHand& hashes, absl::string_view place,

@@ -15,8 +15,8 @@ class CertReader {
   CertReader(absl::string_view text, absl::string_view place) : text_(text), scan_(text, place) {}
 
   absl::StatusOr<Certificate> Run() {
-    const bool read = Head() && Workload() && Chip() && Types() && Forms() && Held() && Ops() && Bounds() &&
-                      Estimates() && Measured() && Seal();
+    const bool read = Head() && Workload() && Chip() && Types() && Forms() && Held() && Ops() && Spared() &&
+                      Bounds() && Estimates() && Measured() && Seal();
     if (!read) return scan_.failure();
     return std::move(out_);
   }
@@ -194,9 +194,10 @@ class CertReader {
       return false;
     p.as_line = scan_.line();
     if (!scan_.Take("    as ") || !scan_.Quoted(p.as) || !scan_.Take(" useful ") ||
-        !scan_.Natural(p.useful) || !scan_.Take(" dtype ") || !scan_.Seconds(p.dtype_seconds) ||
-        !scan_.Take(" form ") || !scan_.Word(p.form) || !scan_.Take(" tile ") || !scan_.Natural(p.tile) ||
-        !scan_.Take(" shape ") || !scan_.Seconds(p.shape_seconds) || !scan_.End())
+        !scan_.Natural(p.useful) || !scan_.Take(" idle ") || !scan_.Natural(p.idle) ||
+        !scan_.Take(" dtype ") || !scan_.Seconds(p.dtype_seconds) || !scan_.Take(" form ") ||
+        !scan_.Word(p.form) || !scan_.Take(" tile ") || !scan_.Natural(p.tile) || !scan_.Take(" shape ") ||
+        !scan_.Seconds(p.shape_seconds) || !scan_.End())
       return false;
     op.products.push_back(std::move(p));
     return true;
@@ -218,7 +219,7 @@ class CertReader {
   bool ArraysOf(CertOp& op) {
     for (const char* word : {"  weight ", "  cache "}) {
       while (scan_.Sees(word)) {
-        CertArray array{.line = scan_.line()};
+        CertArray array{.line = scan_.line(), .cache = word[2] == 'c'};
         if (!scan_.Take(word) || !Array(array)) return false;
         op.arrays.push_back(std::move(array));
       }
@@ -261,6 +262,13 @@ class CertReader {
     return true;
   }
 
+  bool Spared() {
+    CertSpared& spared = out_.spared;
+    spared.line = scan_.line();
+    return scan_.Take("spared ") && scan_.Natural(spared.bytes) && scan_.Take(" seconds ") &&
+           scan_.Seconds(spared.seconds) && scan_.End();
+  }
+
   bool Bounds() {
     constexpr const char* kNames[] = {"peak", "dtype", "shape", "memory"};
     for (int rung = 0; rung < 4; ++rung) {
@@ -296,6 +304,10 @@ class CertReader {
   }
 
   bool Estimates() {
+    if (scan_.Sees("estimates ")) {
+      out_.routing_line = scan_.line();
+      if (!scan_.Take("estimates routing ") || !scan_.Word(out_.routing) || !scan_.End()) return false;
+    }
     while (scan_.Sees("constant ")) {
       if (!Constant()) return false;
     }

@@ -68,7 +68,8 @@ struct CertForm {
 
 struct CertArray {
   int line = 0;
-  int64_t count = 1;  // parameter, kept
+  bool cache = false;  // of an op: read from a cache
+  int64_t count = 1;   // parameter, kept
   std::string dtype;
   int64_t bits = 0;
   std::vector<int64_t> shape;
@@ -88,6 +89,7 @@ struct CertProduct {
   std::string right;
   std::string as;  // types that meet: "bf16", "bf16 x f8_e5m2"
   Wide useful;
+  Wide idle;  // of all devices: padding, replication, sequences that nobody has
   Wide dtype_seconds;
   std::string form;
   Wide tile;
@@ -125,6 +127,13 @@ struct CertMemory {
   Wide on_chip;
   bool feasible = false;
   bool resident = false;
+};
+
+// What on-chip memory keeps from one step to the next at most.
+struct CertSpared {
+  int line = 0;
+  Wide bytes;
+  Wide seconds;
 };
 
 struct CertBound {
@@ -169,7 +178,10 @@ struct Certificate {
   std::vector<CertArray> kept;
   CertMemory memory;
   std::vector<CertOp> ops;
+  CertSpared spared;
   std::vector<CertBound> bounds;  // four
+  int routing_line = 0;           // of the estimates
+  std::string routing;            // "" where there are none
   std::vector<CertInterval> constants;
   std::vector<CertEstimate> estimates;
   std::vector<CertMeasured> measured;

@@ -233,6 +233,12 @@ Wide CertRules::Tiles(const CertProduct& p) const {
   return Least(Up(p.pairs, a * c) * Up(p.n, b), Up(p.pairs, b * c) * Up(p.n, a)) * p.count;
 }
 
+Wide CertRules::MacsOf(const CertProduct& p) {
+  if (p.kind == "scores") return Wide(p.pairs) * p.k * p.count;
+  if (p.kind == "mix") return Wide(p.pairs) * p.n * p.count;
+  return Wide(p.m) * p.k * p.n * p.count;
+}
+
 Wide CertRules::TileOf(const CertProduct& p) const { return systolic_ ? Folds(p) : Tiles(p); }
 
 Wide CertRules::BytesOf(const CertArray& array) const {

@@ -59,6 +59,8 @@ class CertRules {
   std::optional<CertMode> ModeOf(const std::string& left, const std::string& right) const;
   // The closed form for a kind of product ("dense": "folds" on a TPU); "" for a kind that there is not.
   std::string FormOf(const std::string& kind) const;
+  // Multiply-adds of one device without any idle place.
+  static Wide MacsOf(const CertProduct& product);
   Wide TileOf(const CertProduct& product) const;
   Wide BytesOf(const CertArray& array) const;
 

@@ -145,6 +145,7 @@ int Main(int argc, char** argv) {
   AddChip(app, invocation);
   AddExplain(app, invocation);
   AddDoctor(app, invocation);
+  ReadDecimals(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

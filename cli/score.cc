@@ -11,6 +11,8 @@
 #include "cli/asymmetry_report.h"
 #include "cli/certify.h"
 #include "cli/open.h"
+#include "cli/score_flags.h"
+#include "cli/score_notes.h"
 #include "cli/score_report.h"
 #include "cli/score_request.h"
 #include "cli/verb.h"
@@ -27,11 +29,14 @@ struct Flags {
   std::string batch_file;
   std::string certificate;
   std::string against;
+  std::vector<std::string> given;
 };
 
 Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
   const Workload& w = request.workload;
   Json json = {{"phase", flags.phase}, {"routing", flags.routing}, {"dtype", request.format}};
+  const absl::string_view estimated = RoutingWord(EstimatedRouting(w.routing));
+  json["estimate_routing"] = std::string(estimated.data(), estimated.size());
   json["mesh"] = MeshText(w.mesh());
   json["shards"] = w.shards;
   if (!flags.kv_dtype.empty()) json["kv_dtype"] = flags.kv_dtype;
@@ -64,17 +69,22 @@ absl::StatusOr<Json> Scored(const Graph& graph, const ScoreRequest& request) {
   return json;
 }
 
-// One JSON line for each row; a row that is refused says so and the others go on.
+// One JSON line for each row; a row that is refused says so and the others go on. Where all are, nothing was
+// scored, and the exit status says that.
 absl::StatusOr<Outcome> RunBatch(const Flags& flags) {
   TWIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.batch_file));
   TWIN_ASSIGN_OR_RETURN(const CsvTable table, ParseCsv(text, flags.batch_file));
   std::map<std::string, absl::StatusOr<Model>> models;
   const auto score = [&](const CsvTable::Row& row) -> absl::StatusOr<Json> {
     std::string config = flags.model.from_config;
-    TWIN_ASSIGN_OR_RETURN(const ScoreFlags own, FlagsOfRow(flags.score, table, row, config));
-    if (config.empty())
-      return Error(1003, absl::StrCat("line ", row.line), "no model",
-                   "give --from-config or a column of that name");
+    TWIN_ASSIGN_OR_RETURN(const ScoreFlags own,
+                          FlagsOfRow(flags.score, table, row, flags.batch_file, config));
+    const std::string place = absl::StrCat(flags.batch_file, ": line ", row.line);
+    // Flags of the command line are for those rows that take them, where rows have phases of their own.
+    std::vector<std::string> given = own.given;
+    if (table.Find("phase") < 0) given.insert(given.end(), flags.given.begin(), flags.given.end());
+    if (absl::Status fits = CheckPhase(given, own.phase); !fits.ok()) return WithPlace(fits, place);
+    if (config.empty()) return Error(1003, place, "no model", "give --from-config or a column of that name");
     const auto known = models.find(config);
     const absl::StatusOr<Model>& model =
         known != models.end() ? known->second : models.emplace(config, ModelFromConfig(config)).first->second;
@@ -83,15 +93,19 @@ absl::StatusOr<Outcome> RunBatch(const Flags& flags) {
     TWIN_ASSIGN_OR_RETURN(Json json, Scored(model->graph, request));
     json["chip"] = own.chip;
     json["workload"] = WorkloadJson(own, request);
+    AddNotes(model->config, request, json);
     return json;
   };
   Outcome outcome;
+  bool scored_any = table.rows.empty();
   for (size_t i = 0; i < table.rows.size(); ++i) {
     const absl::StatusOr<Json> scored = score(table.rows[i]);
     Json line = scored.ok() ? *scored : Json{{"refused", RefusalJson(scored.status())}};
+    scored_any |= scored.ok();
     line["row"] = i + 1;
     outcome.lines.push_back(std::move(line));
   }
+  if (!scored_any) outcome.exit = ExitCode::kUnsupported;
   return outcome;
 }
 
@@ -135,14 +149,6 @@ absl::StatusOr<Outcome> RunSteps(const Graph& source, const std::optional<Graph>
   return outcome;
 }
 
-// One step of one model on one chip is certified.
-absl::Status CheckCertificateFits(const Flags& flags) {
-  if (flags.certificate.empty()) return absl::OkStatus();
-  if (!flags.batch_file.empty() || flags.score.phase == "serve")
-    return Error(1003, "--certificate", "is of one step: prefill or decode, and no --batch-file");
-  return CheckFileIsNew(flags.certificate);
-}
-
 // The twin's gain on this chip beside its gain on another. Where a chip refuses source or twin there is no
 // ratio, and the ladder above stands.
 void AddAsymmetry(const Graph& source, const Graph& twin, const std::string& against,
@@ -159,11 +165,10 @@ void AddAsymmetry(const Graph& source, const Graph& twin, const std::string& aga
   absl::StrAppend(&outcome.human, "no asymmetry against ", against, ": ", d.place, ": ", d.message, "\n");
 }
 
-// --against asks of a step what its twin gains: it needs a step, a twin, and a chip that is known.
-absl::Status CheckAgainst(const Flags& flags, const ScoreRequest& request, bool has_twin) {
+// --against asks what a twin gains: it needs a twin, and a chip that is known.
+absl::Status CheckAgainst(const Flags& flags, bool has_twin) {
   if (flags.against.empty()) return absl::OkStatus();
   TWIN_RETURN_IF_ERROR(FindChip(flags.against).status());
-  if (request.serves) return Error(1003, "--against", "compares a step", "give --phase decode or prefill");
   if (!has_twin)
     return Error(1003, "--against", "compares what a twin gains, and there is none",
                  "give --recipe, or a twin's folder");
@@ -173,8 +178,10 @@ absl::Status CheckAgainst(const Flags& flags, const ScoreRequest& request, bool 
 absl::StatusOr<Outcome> RunScore(Flags flags) {
   flags.score.chip = flags.recipe.chip;
   flags.score.shards = flags.recipe.shards;
-  TWIN_RETURN_IF_ERROR(CheckCertificateFits(flags));
+  TWIN_RETURN_IF_ERROR(CheckCompany(flags.given));
   if (!flags.batch_file.empty()) return RunBatch(flags);
+  TWIN_RETURN_IF_ERROR(CheckPhase(flags.given, flags.score.phase));
+  TWIN_RETURN_IF_ERROR(CheckFileIsNew(flags.certificate));
   if (flags.score.chip.empty())
     return Error(1003, "score", "--chip is required", "`twinforge chip list` names those that are known");
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
@@ -188,9 +195,11 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
     TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, target, opened.model));
     twin_graph = twin.model.graph;
   }
-  TWIN_RETURN_IF_ERROR(CheckAgainst(flags, request, twin_graph.has_value()));
-  if (request.serves) return RunServing(twin_graph ? *twin_graph : source, flags.score, request);
-  TWIN_ASSIGN_OR_RETURN(Outcome outcome, RunSteps(source, twin_graph, flags.score, request));
+  TWIN_RETURN_IF_ERROR(CheckAgainst(flags, twin_graph.has_value()));
+  TWIN_ASSIGN_OR_RETURN(Outcome outcome,
+                        request.serves ? RunServing(twin_graph ? *twin_graph : source, flags.score, request)
+                                       : RunSteps(source, twin_graph, flags.score, request));
+  AddNotes(opened.model.config, request, outcome);
   TWIN_RETURN_IF_ERROR(WriteCertificate(flags.certificate, source, twin_graph, request, outcome));
   if (!flags.against.empty()) AddAsymmetry(source, *twin_graph, flags.against, request, outcome);
   return outcome;
@@ -262,7 +271,10 @@ void AddScore(CLI::App& app, Invocation& invocation) {
   AddModelFlags(verb, flags.model);
   AddRecipeFlags(verb, flags.recipe, false);
   AddScoreFlags(verb, flags);
-  SetRun(verb, invocation, [] { return RunScore(flags); });
+  SetRun(verb, invocation, [verb] {
+    flags.given = GivenOn(*verb);
+    return RunScore(flags);
+  });
 }
 
 }  // namespace twinforge

@@ -81,13 +81,18 @@ std::string SecondsText(absl::string_view who, const Forecast& f) {
       "\n");
 }
 
+double EstimatedTokens(const Forecast& f) {
+  return f.feasible ? f.score.tokens_per_second * f.bound / f.seconds.mid : 0;
+}
+
 std::string MemoryText(absl::string_view who, const Forecast& f) {
   return absl::StrCat(
       "  ", Text(who), ": parameters ", HumanBytes(f.capacity.parameter_bytes), " + cache ",
       HumanBytes(f.capacity.cache_bytes), " of ", HumanBytes(f.capacity.usable_bytes),
       f.capacity.kv_tokens > 0 ? absl::StrCat("; room for ", f.capacity.kv_tokens, " cached tokens") : "",
-      f.feasible ? absl::StrFormat("; at most %.1f tokens/s\n", f.score.tokens_per_second)
-                 : std::string("\n"));
+      f.feasible
+          ? absl::StrFormat("; %.1f tokens/s, at most %.1f\n", EstimatedTokens(f), f.score.tokens_per_second)
+          : std::string("\n"));
 }
 
 std::string Title(const Score& score) {
@@ -113,7 +118,9 @@ Json ForecastJson(const Forecast& forecast) {
   json["seconds"] = forecast.feasible ? IntervalJson(forecast.seconds) : Json::object();
   json["seconds"]["bound"] = forecast.bound;
   if (forecast.feasible) json["envelope"] = IntervalJson(forecast.envelope);
-  json["tokens_per_second"] = score.tokens_per_second;
+  // Named like serving's: as estimated. What no step can exceed has a name of its own.
+  json["tokens_per_second"] = EstimatedTokens(forecast);
+  json["tokens_per_second_bound"] = score.tokens_per_second;
   if (score.workload.training && forecast.feasible) {
     const double useful = score.ladder[1].seconds;
     json["mfu"] = IntervalJson(

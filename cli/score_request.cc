@@ -9,6 +9,7 @@
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "cost/chip.h"
 
 namespace twinforge {
 namespace {
@@ -35,6 +36,19 @@ bool KeepsAttention(const JsonValue& config) {
     return item.kind() == JsonValue::Kind::kString && absl::StrContains(item.as_string(), "self_attn") &&
            !absl::StrContains(item.as_string(), "norm");
   });
+}
+
+// Whether the chip multiplies this type, as it is or converted; also where the chip is not known, which is
+// another's to say.
+bool Multiplies(const std::string& chip, DType dtype) {
+  const absl::StatusOr<const ChipFigures*> figures = FindChipFacts(chip);
+  return !figures.ok() || FindMode(**figures, dtype, dtype).ok();
+}
+
+// What a runtime widens a format to whose elements the chip has no way to multiply: e2m1 values are bf16
+// ones.
+DType Widened(const WeightFormat& format) {
+  return format.stored == DType::kF4 ? DType::kBF16 : format.multiplied;
 }
 
 absl::StatusOr<Mesh> MeshOf(const ScoreFlags& flags) {
@@ -97,6 +111,8 @@ absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue&
   request.format = format.empty() ? "bf16" : format;
   if (!format.empty()) {
     TWIN_ASSIGN_OR_RETURN(w.precision.weights, ParseWeightFormat(format));
+    if (!Multiplies(flags.chip, w.precision.weights->multiplied))
+      w.precision.weights->multiplied = Widened(*w.precision.weights);
     w.precision.activations = w.precision.weights->multiplied;
   }
   if (!flags.activation_dtype.empty()) {
@@ -111,7 +127,7 @@ absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue&
 }
 
 absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, const CsvTable::Row& row,
-                                      std::string& config) {
+                                      absl::string_view path, std::string& config) {
   const std::pair<absl::string_view, std::string*> words[] = {
       {"chip", &flags.chip},   {"phase", &flags.phase},  {"routing", &flags.routing},
       {"mesh", &flags.mesh},   {"dtype", &flags.dtype},  {"activation-dtype", &flags.activation_dtype},
@@ -128,7 +144,8 @@ absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, c
                                                             {"concurrency", &flags.serving.concurrency}};
   for (size_t i = 0; i < row.cells.size(); ++i) {
     const std::string column = absl::StrReplaceAll(table.columns[i], {{"_", "-"}});
-    const std::string place = absl::StrCat("line ", row.line, ", ", JsonQuoted(table.columns[i], 100));
+    const std::string place =
+        absl::StrCat(path, ": line ", row.line, ", ", JsonQuoted(table.columns[i], 100));
     bool known = false;
     for (const auto& [name, word] : words) {
       if (name != column) continue;
@@ -142,13 +159,14 @@ absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, c
       if (!absl::SimpleAtoi(row.cells[i], number) || *number < 0 || *number > int64_t{1} << 31)
         return Error(1003, place, absl::StrCat(JsonQuoted(row.cells[i], 100), " is no number that it takes"));
     }
+    if (known && !row.cells[i].empty()) flags.given.push_back("--" + column);
     if (!known)
       return Error(1003, place, "no flag of score has this name", "columns are named like the flags");
   }
   const auto member = [&](absl::string_view name, const std::string& value,
                           std::initializer_list<absl::string_view> allowed) -> absl::Status {
     if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return absl::OkStatus();
-    return Error(1003, absl::StrCat("line ", row.line, ", ", name),
+    return Error(1003, absl::StrCat(path, ": line ", row.line, ", ", name),
                  absl::StrCat(JsonQuoted(value, 100), " is unknown"));
   };
   TWIN_RETURN_IF_ERROR(member("phase", flags.phase, {"prefill", "decode", "mixed", "serve", "train"}));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/csv.h"
@@ -28,6 +29,7 @@ struct ScoreFlags {
   int64_t microbatches = 1;
   bool rematerialise = false;
   Serving serving;
+  std::vector<std::string> given;  // of a row: the flags whose cells are not empty, "--past"
 };
 
 struct ScoreRequest {
@@ -45,9 +47,9 @@ absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue&
 
 // `flags` with the row's cells in place of those they name. Columns are the flags' names, "-" or "_" between
 // words; an empty cell leaves the flag. TF1003 with the line for an unknown column or a cell that is no such
-// value.
+// value. Places begin with the table's path.
 absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, const CsvTable::Row& row,
-                                      std::string& config);
+                                      absl::string_view path, std::string& config);
 
 }  // namespace twinforge
 

@@ -1,5 +1,6 @@
 #include "cli/verb.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/ascii.h"
@@ -19,6 +20,26 @@ CLI::App* AddVerb(CLI::App& app, Invocation& invocation, const std::string& name
   verb->footer("Examples:\n" + examples);
   verb->add_option("--format", invocation.format, "human or json")->check(CLI::IsMember({"human", "json"}));
   return verb;
+}
+
+void ReadDecimals(CLI::App& app) {
+  // Else the parser takes a leading 0 for octal, and 0x for hexadecimal.
+  const auto decimal = [](std::string& word) -> std::string {
+    const size_t sign = word.rfind('-', 0) == 0 ? 1 : 0;
+    const std::string digits = word.substr(sign);
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos)
+      return "Value " + word + " is no whole number";
+    const size_t first = std::min(digits.find_first_not_of('0'), digits.size() - 1);
+    word = word.substr(0, sign) + digits.substr(first);
+    return "";
+  };
+  for (CLI::App* verb : app.get_subcommands({})) {
+    for (CLI::Option* option : verb->get_options()) {
+      const std::string type = option->get_type_name();
+      if (type.rfind("INT", 0) == 0 || type.rfind("UINT", 0) == 0)
+        option->transform(CLI::Validator(decimal, ""), "decimal");
+    }
+  }
 }
 
 void SetRun(CLI::App* verb, Invocation& invocation, std::function<absl::StatusOr<Outcome>()> run) {
@@ -41,6 +62,8 @@ void AddModelFlags(CLI::App* verb, ModelFlags& flags) {
 
 absl::StatusOr<Model> OpenFlags(const ModelFlags& flags) {
   if (!flags.from_config.empty()) {
+    if (!flags.config.empty())
+      return Error(1003, "--config", "does nothing beside --from-config", "leave one of the two out");
     if (!flags.path.empty()) {
       return Error(1003, "--from-config", "names a config alone, and MODEL was given as well",
                    "leave one of the two out");

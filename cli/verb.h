@@ -37,6 +37,8 @@ struct Invocation {
 // Adds a subcommand with its examples in the help, and the --format flag.
 CLI::App* AddVerb(CLI::App& app, Invocation& invocation, const std::string& name,
                   const std::string& description, const std::string& examples);
+// Makes whole numbers of all verbs' flags decimal, whatever they begin with: 010 is ten, 0x10 is refused.
+void ReadDecimals(CLI::App& app);
 // Makes `run` the work of `verb` when it is the one called.
 void SetRun(CLI::App* verb, Invocation& invocation, std::function<absl::StatusOr<Outcome>()> run);
 

@@ -120,18 +120,6 @@ OpGroups GroupsOf(const Graph& graph, const Graph* source, const StepCount& step
   return groups;
 }
 
-absl::string_view RoutingWord(Routing routing) {
-  switch (routing) {
-    case Routing::kSame:
-      return "same";
-    case Routing::kSpread:
-      return "spread";
-    case Routing::kExpected:
-      return "expected";
-  }
-  return "";
-}
-
 // Axes of one device and what nobody asked for are left out.
 std::string WorkloadLines(const Workload& w) {
   std::string text;
@@ -156,7 +144,10 @@ std::string WorkloadLines(const Workload& w) {
 class CertificateWriter {
  public:
   CertificateWriter(const ChipFigures& figures, const Workload& workload, std::string& text)
-      : figures_(figures), devices_(static_cast<Natural128>(workload.devices())), text_(text) {}
+      : figures_(figures),
+        routing_(EstimatedRouting(workload.routing)),
+        devices_(static_cast<Natural128>(workload.devices())),
+        text_(text) {}
 
   void Run(const Chip& chip, const StepCount& step, const std::vector<OpGroup>& groups) {
     std::set<DType> operands;
@@ -167,6 +158,7 @@ class CertificateWriter {
     Forms(step);
     Held(step);
     for (const OpGroup& group : groups) Op(group);
+    Spared();
     for (int rung = 0; rung < kRungCount; ++rung) {
       absl::StrAppend(&text_, "rung R", rung, " ", kRungWords[rung], " class B seconds ",
                       SecondsText(ladder_[rung]), "\n");
@@ -248,6 +240,14 @@ class CertificateWriter {
   }
 
   void Op(const OpGroup& group);
+  // The step may find all on-chip memory full of what it reads; no node is then faster than without bytes.
+  void Spared() {
+    const Zeptoseconds spared{SecondsOf(chip_.on_chip, chip_.bandwidth).value + 1};
+    absl::StrAppend(&text_, "spared ", static_cast<uint64_t>(chip_.on_chip), " seconds ", SecondsText(spared),
+                    "\n");
+    Natural128& memory = ladder_.back().value;
+    memory = std::max(least_.value, memory > spared.value ? memory - spared.value : 0);
+  }
   void ProductLine(const Product& product, RungTimes& times, Natural128& converts);
   Natural128 Arrays(absl::string_view word, const std::vector<StoredArray>& arrays) {
     Natural128 sum = 0;
@@ -270,10 +270,12 @@ class CertificateWriter {
   }
 
   const ChipFigures& figures_;
+  const Routing routing_;  // of the estimates
   const Natural128 devices_;
   std::string& text_;
   CertificateChip chip_;
   bool resident_ = false;
+  Zeptoseconds least_;  // of the step at R3, were all parameters and caches on chip
   RungTimes ladder_;
 };
 
@@ -282,6 +284,8 @@ void CertificateWriter::ProductLine(const Product& product, RungTimes& times, Na
   const Natural128 rate = chip_.RateOf(mode.dtype);
   const auto tile = static_cast<Natural128>(TileMacs(product, figures_.shape).value());
   const auto useful = static_cast<Natural128>(product.useful.value());
+  const auto macs = static_cast<Natural128>(Macs(product).value());
+  TWIN_CHECK(useful <= macs * devices_, "no product is useful beyond what it computes");
   const Zeptoseconds dtype = SecondsOf(2 * useful, rate * devices_);
   const Zeptoseconds shape = SecondsOf(2 * tile, rate);
   const auto size = [](int64_t extent) { return static_cast<Natural128>(extent); };
@@ -293,8 +297,8 @@ void CertificateWriter::ProductLine(const Product& product, RungTimes& times, Na
                   product.n, " count ", product.count);
   absl::StrAppend(&text_, product.kind == Product::Kind::kDense ? "" : absl::StrCat(" pairs ", product.pairs),
                   " left ", Name(product.left), " right ", Name(product.right), "\n    as ",
-                  JsonQuoted(mode.dtype), " useful ", static_cast<uint64_t>(useful), " dtype ",
-                  SecondsText(dtype));
+                  JsonQuoted(mode.dtype), " useful ", static_cast<uint64_t>(useful), " idle ",
+                  static_cast<uint64_t>(macs * devices_ - useful), " dtype ", SecondsText(dtype));
   absl::StrAppend(&text_, " form ", FormOf(product, figures_.shape).name, " tile ",
                   static_cast<uint64_t>(tile), " shape ", SecondsText(shape), "\n");
 }
@@ -307,6 +311,7 @@ void CertificateWriter::Op(const OpGroup& group) {
   RungTimes times;
   times[0] = SecondsOf(2 * group.useful, chip_.best * devices_);
   Natural128 bytes = 0;
+  Natural128 spilled = 0;
   if (group.count != nullptr) {
     const NodeCount& node = *group.count;
     Natural128 converts = 0;
@@ -318,9 +323,9 @@ void CertificateWriter::Op(const OpGroup& group) {
     stays += Arrays("cache", node.cache_read);
     stays += Plain("gathered", node.rows_read);
     stays += Plain("written", node.cache_written);
-    bytes = resident_ ? 0 : stays;
-    for (const Exact& operand : node.operand_bytes) bytes += Spilled("operand", operand);
-    bytes += Spilled("result", node.result_bytes);
+    for (const Exact& operand : node.operand_bytes) spilled += Spilled("operand", operand);
+    spilled += Spilled("result", node.result_bytes);
+    bytes = spilled + (resident_ ? 0 : stays);
   }
   times[3] = SecondsOf(bytes, chip_.bandwidth);
   absl::StrAppend(&text_, "  bytes ", static_cast<uint64_t>(bytes), " memory ", SecondsText(times[3]), "\n");
@@ -330,6 +335,8 @@ void CertificateWriter::Op(const OpGroup& group) {
     absl::StrAppend(&text_, " ", SecondsText(times[rung]));
     ladder_[rung].value += times[rung].value * static_cast<Natural128>(group.nodes);
   }
+  least_.value +=
+      std::max(times[2], SecondsOf(spilled, chip_.bandwidth)).value * static_cast<Natural128>(group.nodes);
   absl::StrAppend(&text_, "\n");
 }
 
@@ -337,6 +344,7 @@ void CertificateWriter::Estimates(const CertificateEstimates& estimates) {
   const auto interval = [](absl::string_view low, absl::string_view mid, absl::string_view high) {
     return absl::StrCat("low ", low, " mid ", mid, " high ", high);
   };
+  if (!estimates.rungs.empty()) absl::StrAppend(&text_, "estimates routing ", RoutingWord(routing_), "\n");
   for (const CertificateConstant& c : estimates.constants) {
     absl::StrAppend(&text_, "constant ", JsonQuoted(c.name), " ",
                     interval(RoundedDecimal(c.low), RoundedDecimal(c.mid), RoundedDecimal(c.high)), " unit ",

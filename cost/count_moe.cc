@@ -43,14 +43,16 @@ absl::Status NodeCounter::Expert(absl::string_view slot, Exact assigned, int64_t
                  (extents.logical_in * extents.logical_out) / logical_members;
   const auto add = [&](int64_t rows, int64_t count) {
     if (rows == 0 || count == 0) return;
-    out_.products.push_back({.m = rows,
-                             .k = extents.in,
-                             .n = extents.out,
-                             .count = count,
-                             .left = ActivationType(type, slot),
-                             .right = KernelType(type, slot),
-                             .useful = useful});
-    useful = 0;
+    Product product = {.m = rows,
+                       .k = extents.in,
+                       .n = extents.out,
+                       .count = count,
+                       .left = ActivationType(type, slot),
+                       .right = KernelType(type, slot)};
+    // No more of the layer's useful work than the product does at all; the rest is the next one's.
+    product.useful = useful.ok() ? Min(useful, Macs(product) * step_.workload.devices()) : useful;
+    useful += product.useful * -1;
+    out_.products.push_back(product);
   };
   add(assigned.value() / distinct + 1, assigned.value() % distinct);
   add(assigned.value() / distinct, distinct - assigned.value() % distinct);

@@ -59,7 +59,14 @@ absl::StatusOr<int64_t> NodeCounter::LocalSize(const ParamAxis& axis, bool of_ex
   if (axis.size % devices == 0) return axis.size / devices;
   const bool replicable = IsReplicable(axis.name);
   if (replicable && devices % axis.size == 0) return 1;
-  const int64_t fits = replicable ? std::lcm(axis.size, devices) : RoundUp(axis.size, devices).value();
+  // Query heads are padded inside the groups of their kv heads, which are then repeated until they divide
+  // too.
+  int64_t multiple = devices;
+  if (axis.name == "heads" && node_.Has("k")) {
+    const int kv_heads = TypeOf("k").Find("kv_heads");
+    if (kv_heads >= 0) multiple = std::lcm(TypeOf("k").axes[kv_heads].size, devices);
+  }
+  const int64_t fits = replicable ? std::lcm(axis.size, devices) : RoundUp(axis.size, multiple).value();
   const Split* split = FindSplit(axis.name);
   return Error(1702, node_.path,
                absl::StrCat(axis.name, " ", axis.size, " does not divide over ", devices, " shards"),

@@ -128,7 +128,7 @@ absl::Status DoesNotFit(const ChipFigures& chip, const Capacity& capacity, int64
 }
 
 Workload AtRandom(Workload workload) {
-  if (workload.routing == Routing::kSame) workload.routing = Routing::kExpected;
+  workload.routing = EstimatedRouting(workload.routing);
   return workload;
 }
 

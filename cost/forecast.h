@@ -4,7 +4,8 @@
 //     seconds  bound 11.8 ms, low 13.0, mid 14.2, high 15.5     four in five measured steps lie between low
 //     and high
 //
-// Experts are counted twice: chosen alike for the bounds, at random for the estimates.
+// Experts are counted twice where no routing is declared: chosen alike for the bounds, at random for the
+// estimates.
 #ifndef TWINFORGE_COST_FORECAST_H_
 #define TWINFORGE_COST_FORECAST_H_
 

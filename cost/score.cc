@@ -32,6 +32,7 @@ Exact Useful(const NodeCount& node) {
 struct Scored {
   OpCount op;
   Times times;
+  double least = 0;  // at R3, were all its parameters and caches on chip
 };
 
 class Scorer {
@@ -59,7 +60,7 @@ class Scorer {
 absl::StatusOr<Scored> Scorer::Op(NodeId id, std::optional<Exact> useful) const {
   const Node& of = graph_.nodes()[id];
   const NodeTerms& node = terms_.kinds[terms_.step.nodes[id].kind];
-  Scored scored{.op = node.counts, .times = {0, node.dtype, node.shape, node.memory}};
+  Scored scored{.op = node.counts, .times = {0, node.dtype, node.shape, node.memory}, .least = node.spilled};
   scored.op.path = of.path;
   scored.op.op = std::string(Info(of.op).name.data(), Info(of.op).name.size());
   if (useful) {
@@ -72,8 +73,10 @@ absl::StatusOr<Scored> Scorer::Op(NodeId id, std::optional<Exact> useful) const 
   for (int rung = 1; rung < kRungs; ++rung) {
     scored.times[rung] = std::max(scored.times[rung], scored.times[rung - 1]);
   }
+  scored.least = std::max(scored.least, scored.times[kRungs - 2]);
   const StageTerms& stage = terms_.stages[terms_.step.nodes[id].stage];
   for (double& seconds : scored.times) seconds *= static_cast<double>(stage.passes);
+  scored.least *= static_cast<double>(stage.passes);
   return scored;
 }
 
@@ -89,6 +92,7 @@ absl::StatusOr<Scored> Scorer::Lost(const Node& node, Exact useful) const {
   int64_t passes = terms_.microbatches;
   for (const StageTerms& stage : terms_.stages) passes = std::min(passes, stage.passes);
   lost.times.fill(static_cast<double>(passes) * PeakSeconds(useful));
+  lost.least = lost.times.back();
   return lost;
 }
 
@@ -114,6 +118,19 @@ absl::StatusOr<std::vector<Scored>> ScoreNodes(const Graph& graph, const Graph* 
     scored.push_back(std::move(lost));
   }
   return scored;
+}
+
+// On-chip memory may hold some of what the step reads, since the step before: nobody knows which, so the time
+// that this spares at most is taken from all nodes that wait for bytes, in proportion.
+void Spare(double spared, std::vector<Scored>& scored) {
+  double waiting = 0;
+  for (const Scored& op : scored) waiting += op.times.back() - op.least;
+  if (waiting <= 0) return;
+  const double share = std::min(1.0, spared / waiting);
+  for (Scored& op : scored) {
+    const double kept = share * (op.times.back() - op.least);
+    op.times.back() = std::max(op.least, op.times.back() - kept);
+  }
 }
 
 void FillMemory(const ChipFigures& chip, const Graph& graph, const StepTerms& terms, Score& score) {
@@ -153,6 +170,7 @@ absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const 
   }
   TWIN_ASSIGN_OR_RETURN(std::vector<Scored> scored,
                         ScoreNodes(graph, useful, source, Scorer(*facts, graph, terms)));
+  Spare(SparedSeconds(terms), scored);
 
   Score score{.chip = facts->summary.id, .workload = workload};
   std::vector<std::vector<double>> times;

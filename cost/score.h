@@ -52,7 +52,7 @@ struct Score {
   int64_t memory_bytes = 0;                      // of one device
   bool feasible = true;                          // parameters and cache fit
   std::string shortfall;         // where they don't: what is missing, and how many shards would do
-  double tokens_per_second = 0;  // at the last rung; 0 where the step is not feasible
+  double tokens_per_second = 0;  // at R3, so at most; 0 where the step is not feasible
 };
 
 // `useful` gives R0 its operations: the source model's graph; null: `graph` itself.

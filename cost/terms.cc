@@ -181,6 +181,7 @@ absl::StatusOr<NodeTerms> TermsOfNode(const ChipFigures& chip, const NodeCount& 
   terms.attention = compute.attention.value();
   terms.shape = terms.kernels + terms.attention;
   terms.memory = ReadSeconds(chip, memory);
+  terms.spilled = ReadSeconds(chip, traffic.spilled);
   terms.weight_read = ReadSeconds(chip, traffic.weights);
   terms.cache_read = ReadSeconds(chip, traffic.cache);
   terms.vector = ReadSeconds(chip, activations);
@@ -206,17 +207,33 @@ absl::Status CountOverflow(absl::string_view place) {
 }
 
 double StageBoundSeconds(const StepTerms& terms, const StageTerms& stage) {
-  double seconds = 0;
-  for (size_t i = 0; i < terms.kinds.size(); ++i)
-    seconds += static_cast<double>(stage.uses[i]) * std::max(terms.kinds[i].shape, terms.kinds[i].memory);
-  return seconds;
+  double fetched = 0;
+  double least = 0;
+  for (size_t i = 0; i < terms.kinds.size(); ++i) {
+    const NodeTerms& node = terms.kinds[i];
+    const double uses = static_cast<double>(stage.uses[i]);
+    fetched += uses * std::max(node.shape, node.memory);
+    least += uses * std::max(node.shape, node.spilled);
+  }
+  return std::max(least, fetched - terms.spared);
+}
+
+double SparedSeconds(const StepTerms& terms) {
+  int64_t passes = 0;
+  for (const StageTerms& stage : terms.stages) passes += stage.passes;
+  return static_cast<double>(passes) * terms.spared;
 }
 
 double BoundSeconds(const StepTerms& terms) {
-  double seconds = 0;
-  for (const StageTerms& stage : terms.stages)
-    seconds += static_cast<double>(stage.passes) * StageBoundSeconds(terms, stage);
-  return seconds;
+  double fetched = 0;
+  double least = 0;
+  for (size_t i = 0; i < terms.kinds.size(); ++i) {
+    const NodeTerms& node = terms.kinds[i];
+    const double uses = static_cast<double>(terms.uses[i]);
+    fetched += uses * std::max(node.shape, node.memory);
+    least += uses * std::max(node.shape, node.spilled);
+  }
+  return std::max(least, fetched - SparedSeconds(terms));
 }
 
 namespace {
@@ -307,6 +324,7 @@ absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, c
   TWIN_RETURN_IF_ERROR(AddKinds(chip, *file, graph, terms));
   ChoosePasses(terms);
   terms.network.Update(AddSends(*file, workload, terms));
+  terms.spared = (workload.training ? 4 : 1) * ReadSeconds(chip, chip.on_chip_bytes);
   return terms;
 }
 

@@ -50,6 +50,22 @@ const std::vector<WeightFormat>& Formats() {
 
 }  // namespace
 
+absl::string_view RoutingWord(Routing routing) {
+  switch (routing) {
+    case Routing::kSame:
+      return "same";
+    case Routing::kSpread:
+      return "spread";
+    case Routing::kExpected:
+      return "expected";
+  }
+  return "";
+}
+
+Routing EstimatedRouting(Routing declared) {
+  return declared == Routing::kSame ? Routing::kExpected : declared;
+}
+
 absl::StatusOr<WeightFormat> ParseWeightFormat(absl::string_view name) {
   std::vector<std::string> known;
   for (const WeightFormat& format : Formats()) {

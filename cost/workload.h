@@ -33,6 +33,10 @@ enum class Routing {
   kExpected,  // each token chooses top_k experts at random: E (1 - (1 - k/E)^tokens) distinct, rounded up
 };
 
+absl::string_view RoutingWord(Routing routing);  // "same", as typed
+// What estimates take: as declared, but at random where only the least is, which no engine can hope for.
+Routing EstimatedRouting(Routing declared);
+
 // How numbers are stored in groups that share a scale.
 struct WeightFormat {
   std::string name;           // "fp8_block", as typed

@@ -149,8 +149,7 @@ absl::Status FileError(int64_t error, absl::string_view path, absl::string_view 
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return Error(1605, path, message,
-                   "make room and run the same command again: what is written stays valid");
+      return Error(1605, path, message, "make room and run the same command again");
     case EACCES:
     case EPERM:
     case EROFS:
@@ -163,7 +162,7 @@ absl::Status FileError(int64_t error, absl::string_view path, absl::string_view 
     case EINVAL:
       return Error(1607, path, message, "name a folder where this user may write");
     default:
-      return Error(1606, path, message, "run the same command again: what is written stays valid");
+      return Error(1606, path, message, "run the same command again");
   }
 }
 

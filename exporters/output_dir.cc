@@ -100,8 +100,7 @@ absl::StatusOr<std::unique_ptr<OutputDir>> OutputDir::Open(FileSystem& files, co
   absl::Status ready = dir->ReadJournal();
   if (ready.ok()) ready = dir->CheckRoom();
   if (ready.ok()) return dir;
-  dir->Abandon(ready);
-  return ready;
+  return dir->Abandon(ready);
 }
 
 // The user named `out`, so that is what a missing folder above it is said of, not the folder it is made in.
@@ -442,13 +441,18 @@ absl::StatusOr<std::string> OutputDir::CopyIn(const std::string& from, const std
 
 // The journal goes first: killed on the way, the rest is a folder of which nothing is believed. A failure to
 // remove is not reported, since the run's own failure is.
-void OutputDir::Abandon(const absl::Status& why) {
-  if (&files_ == &DiscardedFiles() || published_ || folder_fd_ < 0) return;
+absl::Status OutputDir::Abandon(const absl::Status& why) {
+  if (&files_ == &DiscardedFiles() || published_ || folder_fd_ < 0) return why;
   const std::optional<Diagnostic> d = DiagnosticOf(why);
   const ExitCode exit = ExitCodeOf(why);
   const bool may_pass =
       exit == ExitCode::kResources || exit == ExitCode::kTransient || (d.has_value() && d->code == 1607);
-  if (may_pass && resumable_) return;
+  if (may_pass && resumable_) {
+    const bool again = d.has_value() && (d->code == 1605 || d->code == 1606) && !d->hint.empty();
+    return again
+               ? Error(d->code, d->place, d->message, absl::StrCat(d->hint, ": what is written stays valid"))
+               : why;
+  }
   files_.Remove(PathOf(kJournal));
   std::vector<std::filesystem::path> below;
   std::error_code failed;
@@ -463,6 +467,7 @@ void OutputDir::Abandon(const absl::Status& why) {
     folder ? files_.RemoveFolder(path->string()) : files_.Remove(path->string());
   }
   files_.RemoveFolder(partial_);
+  return why;
 }
 
 absl::Status OutputDir::Publish() {

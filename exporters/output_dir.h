@@ -103,7 +103,7 @@ class OutputDir {
   absl::Status Publish();
 
   // After a failure, `why`. Nothing may be written after.
-  void Abandon(const absl::Status& why);
+  absl::Status Abandon(const absl::Status& why);
 
   const std::string& partial() const { return partial_; }
 

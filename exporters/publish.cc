@@ -169,15 +169,13 @@ absl::StatusOr<ExportResult> WriteAndPublish(const PublishRequest& request,
     if (dir->published()) return ExportResult{.folder = request.out, .bytes_reused = bytes};
     absl::StatusOr<std::optional<ExportResult>> result = Fill(request, changes, *dir, progress);
     if (!result.ok()) {
-      dir->Abandon(result.status());
-      return result.status();
+      return dir->Abandon(result.status());
     }
     if (result->has_value()) return **std::move(result);
     if (run + 1 < kMostRuns) continue;
     const absl::Status status = Error(1205, request.root, "its files changed whenever they were read",
                                       "run again when nothing writes there");
-    dir->Abandon(status);
-    return status;
+    return dir->Abandon(status);
   }
 }
 

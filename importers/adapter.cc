@@ -1,6 +1,8 @@
 #include "importers/adapter.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/diagnostic.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "importers/adapter_config.h"
 #include "importers/checkpoint.h"
@@ -158,6 +161,34 @@ absl::Status CheckComplete(const AdapterConfig& config, const std::vector<std::s
   return absl::OkStatus();
 }
 
+// Every value is a number: a single NaN would spread over the kernel that it is merged into.
+absl::Status CheckFinite(const Checkpoint& checkpoint, const std::string& path) {
+  constexpr int64_t kBlock = int64_t{1} << 18;
+  std::vector<std::byte> bytes;
+  for (const StoredTensor& tensor : checkpoint.tensors()) {
+    const WeightPtr source = Source(tensor.name, tensor.dtype, tensor.shape);
+    const int64_t width = ElementBytes(tensor.dtype);
+    int64_t elements = 1;
+    for (const int64_t extent : tensor.shape) elements *= extent;
+    for (int64_t first = 0; first < elements; first += kBlock) {
+      const int64_t count = std::min(kBlock, elements - first);
+      bytes.resize(count * width);
+      TWIN_RETURN_IF_ERROR(checkpoint.ReadElements(*source, first, count, bytes.data()));
+      for (int64_t i = 0; i < count; ++i) {
+        const double value = ToDouble(tensor.dtype, bytes.data() + i * width);
+        if (std::isfinite(value)) continue;
+        return Error(1424, absl::StrCat(path, "/adapter_model.safetensors: ", JsonQuoted(tensor.name, 200)),
+                     absl::StrCat("element ", first + i, " is ",
+                                  std::isnan(value) ? "NaN"
+                                  : value > 0       ? "Inf"
+                                                    : "-Inf"),
+                     "take another checkpoint of the run that trained the adapter");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The first of adapter/, adapter/2/, ... that no source of the model bears.
 std::string FreePrefix(const Model& model) {
   for (int number = 1;; ++number) {
@@ -215,6 +246,7 @@ absl::StatusOr<Adapter> LoadAdapter(const std::string& path, Model& model) {
                   config.Factor(std::string(absl::StripPrefix(module, kModules)), tensor.shape[0]), adapter));
   }
   TWIN_RETURN_IF_ERROR(CheckComplete(config, modules, *checkpoint, path));
+  TWIN_RETURN_IF_ERROR(CheckFinite(*checkpoint, path));
   for (const StoredTensor& tensor : checkpoint->tensors()) {
     model.sources.push_back({absl::StrCat(prefix, tensor.name),
                              absl::StrCat(prefix, checkpoint->files()[0].name), source_of(tensor), ""});

@@ -72,9 +72,24 @@ TEST(Mutation, OfAnyByteIsRejected) {
   }
 }
 
-// Somebody seals it anew. Then what is left free are names, hashes and sources, the rates of types that no
-// product uses, and sizes that rounding up swallows: never a number that follows from others.
-TEST(Mutation, OfADerivedDigitIsRejectedUnderANewSeal) {
+// Whether the digit at `at` of a line enters a bound or what is said of it. Left free are texts and hashes,
+// extents of arrays (padding may swallow what they grow by), activations that stay on chip, rates of types
+// and units that no product uses, and constants of estimates, which are carried.
+bool EntersABound(const std::string& line, size_t at) {
+  for (const char* begins : {"constant ", "peak ", "number vector_rate", "  operand ", "  result ", "tool ",
+                             "model ", "twin ", "chip ", "measured ", "convert ", "mix ", "  note "}) {
+    if (absl::StartsWith(line, begins)) return false;
+  }
+  bool quoted = false;
+  for (size_t i = 0; i < at; ++i) quoted ^= line[i] == '"' && line[i - 1] != '\\';
+  if (quoted) return absl::StartsWith(line, "form ") || absl::StartsWith(line, "    as ");
+  const size_t shape = line.find(" shape ");
+  const bool array = absl::StrContains(line, " bits ");
+  return !array || at < shape || at > line.find(" bytes ");
+}
+
+// Somebody changes one of those and seals it anew.
+TEST(Mutation, OfADigitThatEntersABoundIsRejectedUnderANewSeal) {
   int tried = 0;
   for (const std::string& text : Certificates()) {
     const size_t seal = text.rfind("seal sha256 ");
@@ -82,12 +97,8 @@ TEST(Mutation, OfADerivedDigitIsRejectedUnderANewSeal) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (!IsDigit(text[i])) continue;
       const std::string line = LineAt(text, i);
-      bool derived = false;
-      for (const char* begins : {"rung R", "  rungs", "  bytes", "    as", "memory ", "  converts", "adds ",
-                                 "workload ", "form "}) {
-        derived |= absl::StartsWith(line, begins);
-      }
-      if (!derived) continue;
+      const size_t start = text.rfind('\n', i) + 1;
+      if (!EntersABound(line, i - start)) continue;
       std::string changed = body;
       changed[i] = text[i] == '9' ? '0' : static_cast<char>(text[i] + 1);
       ASSERT_FALSE(Accepted(absl::StrCat(changed, "seal sha256 ", Sha256Hex(changed), "\n")))
@@ -95,7 +106,7 @@ TEST(Mutation, OfADerivedDigitIsRejectedUnderANewSeal) {
       ++tried;
     }
   }
-  EXPECT_GT(tried, 2000);
+  EXPECT_GT(tried, 5000);
 }
 
 }  // namespace

@@ -32,6 +32,14 @@ def test_absurd_sizes_end_early(tool, configs, tmp_path, name, key):
             assert f'"{key}" is {size} where a size from 1 to' in done.err, done
 
 
+def test_learned_positions_are_bounded_too(tool, tmp_path):
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 48, "n_head": 4, "n_inner": 56, "n_layer": 2, "vocab_size": 97, "dtype": "float32"}
+    for positions, code in ((2**28, 0), (2**28 + 1, 2)):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "n_positions": positions}))
+        done = tool("inspect", "--from-config", tmp_path / "config.json", **FEW)
+        assert done.code == code and (code == 0 or done.codes == ["TF1406"] and f'"n_positions" is {positions}' in done.err), done
+
+
 def test_ten_million_experts(tool, configs, tmp_path):
     path = config_of(configs, tmp_path, "qwen3-30b-a3b", num_experts=10**7)
     done = tool("inspect", "--from-config", path, **FEW)

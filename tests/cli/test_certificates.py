@@ -98,7 +98,7 @@ def test_hours_of_a_step_are_certified(tool, configs, tmp_path):
 @pytest.mark.parametrize("words", [["--phase", "serve"], ["--batch-file", "rows.csv"]])
 def test_only_a_step_is_certified(tool, configs, tmp_path, words):
     done = tool("score", "--from-config", configs / "llama-3.1-8b" / "config.json", "--chip", "v6e", *words, "--certificate", tmp_path / "c")
-    assert done.code == 2 and done.codes == ["TF1003"] and "is of one step" in done.err, done
+    assert done.code == 2 and done.codes == ["TF1003"] and "--certificate" in done.err, done
 
 
 def test_a_twin_is_certified_whether_planned_or_opened(tool, tiny, tmp_path):
@@ -141,7 +141,7 @@ def test_a_measurement_is_attached(tool, llama, tmp_path):
     assert recompute(out.read_text()) == recompute(llama.read_text())
     below = tool("check", llama, "--measured", "0.011", "--measured-source", "run 8", "--out", tmp_path / "no.cert")
     assert below.code == 1 and "TF1813" in below.out and not (tmp_path / "no.cert").exists(), below
-    assert "0.011000000000000000000 s (run 8) is below R3 memory, 0.011786962676434676401 s" in below.out, below
+    assert "0.011000000000000000000 s (run 8) is below R3 memory, 0.011705022671550671516 s" in below.out, below
 
 
 @pytest.mark.parametrize("words, code", [

@@ -68,7 +68,7 @@ def test_no_room_leaves_nothing(tool, tiny, tmp_path):
     recipe.write_text(PAD_FFN)
     done = tool("forge", tiny, "--recipe", recipe, "--out", tmp_path / "out", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
     assert done.code == 5 and done.codes == ["TF1605"], done
-    assert left_by(tmp_path, "out") == []
+    assert left_by(tmp_path, "out") == [] and "stays valid" not in done.err, done
 
 
 def test_a_missing_parent_is_named_as_typed(tool, tiny, tmp_path):

@@ -194,6 +194,9 @@ TEST(Shards, RefusalsNameThePad) {
   EXPECT_EQ(Refusal(MakeModel({.vocab = 50257}), {.shards = 4}).hint, "pad_vocab to 50260 would do");
   EXPECT_EQ(Refusal(MakeModel({.heads = 24, .kv_heads = 6}), {.shards = 4}).hint,
             "replicate_kv_heads to 12 would do");
+  // Padded inside the groups of their kv heads: 33 would be no multiple of eight groups.
+  EXPECT_EQ(Refusal(MakeModel({.heads = 32, .kv_heads = 8}), {.shards = 3}).hint, "pad_heads to 48 would do");
+  EXPECT_TRUE(Count(MakeModel({.heads = 48, .kv_heads = 24}), {.shards = 3}).kinds.size() > 0);
 }
 
 TEST(Experts, AreTheLeastUnlessDeclaredOtherwise) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr ShapeRule kV5e = {.edge = 128, .units = 4, .sublanes = 8};
 constexpr ShapeRule kV6e = {.edge = 256, .units = 2, .sublanes = 8};
-constexpr ShapeRule kH100 = {.tile_m = 16, .tile_n = 8, .tile_k_bits = 256};
+constexpr ShapeRule kH100 = {.tile_m = 8, .tile_n = 8, .tile_k_bits = 128};
 
 TEST(Systolic, ExposedPreloadEqualsScaleSim) {
   // Cycles that SCALE-Sim printed for its weight-stationary array of 32 x 32.
@@ -55,14 +55,14 @@ TEST(Systolic, CountsPairsNotRectangles) {
 }
 
 TEST(TensorCore, RoundsToItsTile) {
-  // One row: turned round it takes 8 of n, not 16 of m.
+  // One row takes eight.
   EXPECT_EQ(TileMacs({.m = 1, .k = 4096, .n = 4096}, kH100).value(), int64_t{8} * 4096 * 4096);
-  EXPECT_EQ(TileMacs({.m = 17, .k = 17, .n = 9}, kH100).value(), 24 * 32 * 16);
+  EXPECT_EQ(TileMacs({.m = 17, .k = 17, .n = 9}, kH100).value(), 24 * 24 * 16);
   // 8-bit operands have twice the depth.
   EXPECT_EQ(TileMacs({.m = 16, .k = 17, .n = 8, .left = DType::kI8, .right = DType::kI8}, kH100).value(),
             16 * 32 * 8);
   EXPECT_EQ(TileMacs({.m = 16, .k = 33, .n = 8, .left = DType::kI8, .right = DType::kI8}, kH100).value(),
-            16 * 64 * 8);
+            16 * 48 * 8);
 }
 
 TEST(Tiles, NeverCostLessThanTheProduct) {

@@ -82,13 +82,27 @@ def recompute(text):
     def pairs_of(words):
         return dict(zip(words[::2], words[1::2]))
 
+    def computed(p):  # multiply-adds of one device without an idle place
+        m, k, n, count, pairs = (int(p.get(key, 0)) for key in ("m", "k", "n", "count", "pairs"))
+        return count * {"dense": m * k * n, "scores": pairs * k, "mix": pairs * n}[p["product"]]
+
     width = {"f4": 4, "f6": 6, "f8": 8, "i8": 8, "u8": 8, "bf16": 16, "f16": 16, "f32": 32, "f64": 64}
     held = {kind: sum(int(w[1]) * stored(w[2:]) for w in lines if w[0] == kind) for kind in ("parameter", "kept")}
     resident = sum(held.values()) <= on_chip
-    ladder, op, product = [0, 0, 0, 0], None, None
+    memory = pairs_of(next(w for w in lines if w[0] == "memory")[1:])
+    usable = int(number.get("hbm_usable") or number["hbm_size"])
+    assert [int(memory[k]) for k in ("parameters", "cache", "usable", "on_chip")] == [*held.values(), usable, on_chip]
+    assert memory["resident"] == ("yes" if resident else "no")
+    assert memory["feasible"] == ("yes" if sum(held.values()) <= usable else "no")
+    told = "".join(line + "\n" for line in body.splitlines() if line.startswith("workload ") and not line.startswith("workload sha256"))
+    assert fact["sha256"] == hashlib.sha256(told.encode()).hexdigest()
+    twin = len({w[2] for w in lines if w[0] in ("model", "twin")}) == 2
+    read = {"weight": 0, "cache": 0}
+    ladder, op, product, least, estimate = [0, 0, 0, 0], None, None, 0, None
     for w in lines:
         if w[0] == "op":
-            op = {"nodes": int(w[1]), "times": [zepto(2 * int(w[5]), devices * best), 0, 0, 0], "bytes": 0}
+            op = {"nodes": int(w[1]), "op": w[2], "times": [zepto(2 * int(w[5]), devices * best), 0, 0, 0], "bytes": 0}
+            op |= {"useful": int(w[5]), "products": 0, "spilled": 0}
         elif w[0] == "product":
             product = pairs_of(w)
         elif w[0] == "as":
@@ -96,23 +110,46 @@ def recompute(text):
             speed = min(rate[t] for t in a["as"].strip('"').split(" x ") if t in rate)
             spent = macs(product, max(width[product[side].split("_")[0]] for side in ("left", "right")))
             assert int(a["tile"]) == spent, w
+            assert int(a["useful"]) + int(a["idle"]) == devices * computed(product), w
+            assert twin or devices > 1 or op["op"] == '"moe"' or a["idle"] == "0", w
+            op["products"] += int(a["useful"])
             op["times"][1] += zepto(2 * int(a["useful"]), devices * speed)
+            assert [seconds(a["dtype"]), seconds(a["shape"])] == [zepto(2 * int(a["useful"]), devices * speed), zepto(2 * spent, speed)], w
             op["times"][2] += zepto(2 * spent, speed)
         elif w[0] == "converts" and "vector_rate" in number:
             op["times"][1] = max(op["times"][1], zepto(int(w[1]), number["vector_rate"]))
         elif w[0] in ("weight", "cache"):
             op["bytes"] += 0 if resident else stored(w[1:])
+            read[w[0]] += op["nodes"] * stored(w[1:])
         elif w[0] in ("gathered", "written"):
             op["bytes"] += 0 if resident else int(w[1])
         elif w[0] in ("operand", "result"):
             op["bytes"] += max(0, int(w[1]) - on_chip)
+            op["spilled"] += max(0, int(w[1]) - on_chip)
+        elif w[0] == "bytes":
+            assert (int(w[1]), seconds(w[3])) == (op["bytes"], zepto(op["bytes"], number["hbm_bandwidth"])), w
         elif w[0] == "rungs":
             op["times"][3] = zepto(op["bytes"], number["hbm_bandwidth"])
             op["times"] = list(itertools.accumulate(op["times"], max))
             assert [seconds(t) for t in w[1:]] == op["times"], w
+            assert twin or op["useful"] == op["products"], w
+            least += op["nodes"] * max(op["times"][2], zepto(op["spilled"], number["hbm_bandwidth"]))
             ladder = [sum_ + op["nodes"] * t for sum_, t in zip(ladder, op["times"])]
+        elif w[0] == "spared":
+            spared = zepto(on_chip, number["hbm_bandwidth"]) + 1
+            assert (int(w[1]), seconds(w[3])) == (on_chip, spared), w
+            ladder[3] = max(least, ladder[3] - spared)
         elif w[0] == "rung" and w[4] == "B":
             assert seconds(w[6]) == ladder[int(w[1][1])], w
+            estimate = [ladder[3]] * 3
+        elif w[0] == "estimates":
+            assert w[2] == ("expected" if fact["routing"] == "same" else fact["routing"]), w
+        elif w[0] in ("adds", "rung"):
+            told = [seconds(part) for part in (w[4::2] if w[0] == "adds" else w[6::2])]
+            assert told == sorted(told), w
+            estimate = [a + b for a, b in zip(estimate, told)] if w[0] == "adds" else estimate
+            assert w[0] == "adds" or estimate == told, w
+    assert read["weight"] <= held["parameter"] and read["cache"] <= held["kept"]
     return ladder, held["parameter"], held["kept"]
 
 
