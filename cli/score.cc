@@ -13,6 +13,7 @@
 #include "cli/open.h"
 #include "cli/score_report.h"
 #include "cli/score_request.h"
+#include "cli/score_sweep.h"
 #include "cli/verb.h"
 #include "importers/importer.h"
 #include "recipes/run.h"
@@ -27,6 +28,7 @@ struct Flags {
   std::string batch_file;
   std::string certificate;
   std::string against;
+  SweepFlags sweep;
 };
 
 Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
@@ -138,6 +140,8 @@ absl::Status CheckCertificateFits(const Flags& flags) {
   if (flags.certificate.empty()) return absl::OkStatus();
   if (!flags.batch_file.empty() || flags.score.phase == "serve")
     return Error(1003, "--certificate", "is of one step: prefill or decode, and no --batch-file");
+  if (flags.sweep.asked())
+    return Error(1003, "--certificate", "is of one step", "certify the variant that you choose");
   return CheckFileIsNew(flags.certificate);
 }
 
@@ -172,10 +176,14 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
   flags.score.chip = flags.recipe.chip;
   flags.score.shards = flags.recipe.shards;
   TWIN_RETURN_IF_ERROR(CheckCertificateFits(flags));
+  if (!flags.batch_file.empty() && flags.sweep.asked())
+    return Error(1003, "--batch-file", "scores the steps of a table", "leave out --sweep and --vary");
   if (!flags.batch_file.empty()) return RunBatch(flags);
   if (flags.score.chip.empty())
     return Error(1003, "score", "--chip is required", "`twinforge chip list` names those that are known");
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
+  if (flags.sweep.asked())
+    return ScoreSweep(opened.model, flags.score, flags.recipe, flags.against, flags.sweep);
   TWIN_ASSIGN_OR_RETURN(const ScoreRequest request, RequestOf(flags.score, opened.model.config));
   const Graph source = opened.source_graph ? *opened.source_graph : opened.model.graph;
   std::optional<Graph> twin_graph;
@@ -232,6 +240,13 @@ void AddScoreFlags(CLI::App* verb, Flags& flags) {
                    "file to make: what proves the bounds, for `twinforge check`");
   verb->add_option("--against", flags.against,
                    "another chip: what the twin gains on --chip beyond what it gains there");
+  verb->add_flag("--sweep", flags.sweep.sweep,
+                 "scores every combination of the recipe's `sweep { ... }`: what nothing beats");
+  verb->add_option("--vary", flags.sweep.vary,
+                   "sweeps this key too: pad_ffn.multiple=128,256, batch=8..64:8, mesh=tp=4,dp=2; may be "
+                   "given again");
+  verb->add_option("--threads", flags.sweep.threads, "sweep: workers; the result does not depend on it")
+      ->check(CLI::Range(1, 256));
   verb->add_option("--batch-file", flags.batch_file,
                    "a CSV whose columns are named like these flags: a JSON line for each row");
 }
