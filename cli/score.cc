@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "cli/asymmetry_report.h"
 #include "cli/certify.h"
+#include "cli/ladder_report.h"
 #include "cli/open.h"
 #include "cli/score_report.h"
 #include "cli/score_request.h"
@@ -28,6 +29,7 @@ struct Flags {
   std::string batch_file;
   std::string certificate;
   std::string against;
+  std::string chip_file;
   SweepFlags sweep;
 };
 
@@ -105,6 +107,17 @@ absl::StatusOr<Outcome> RunServing(const Graph& graph, const ScoreFlags& flags, 
   return outcome;
 }
 
+// Each estimate's interval, the removal view and the mapping gaps, of a step that fits.
+absl::Status AddViews(absl::string_view who, const Forecast& forecast, const Graph& graph,
+                      const ScoreRequest& request, Json& json, std::string& human) {
+  if (!forecast.feasible) return absl::OkStatus();
+  TWIN_ASSIGN_OR_RETURN(const LadderViews views, ViewsOf(forecast, graph, request.chip, request.workload,
+                                                         request.stack, request.format));
+  AddViewsJson(views, json);
+  absl::StrAppend(&human, ViewsText(who, views));
+  return absl::OkStatus();
+}
+
 // A twin may be shardable where its source is not (28 heads on 8 devices): then the source's refusal is the
 // news.
 absl::StatusOr<Outcome> RunSteps(const Graph& source, const std::optional<Graph>& twin_graph,
@@ -120,18 +133,25 @@ absl::StatusOr<Outcome> RunSteps(const Graph& source, const std::optional<Graph>
   }
   if (!of_source.ok() && !of_twin) return of_source.status();
   Outcome outcome;
-  if (of_source.ok()) outcome.json = ForecastJson(*of_source);
+  std::string views;
+  if (of_source.ok()) {
+    outcome.json = ForecastJson(*of_source);
+    TWIN_RETURN_IF_ERROR(AddViews(of_twin ? "source" : "", *of_source, source, request, outcome.json, views));
+  }
   outcome.json["chip"] = flags.chip;
   outcome.json["workload"] = WorkloadJson(flags, request);
-  if (of_twin) outcome.json["twin"] = ForecastJson(*of_twin);
+  if (of_twin) {
+    outcome.json["twin"] = ForecastJson(*of_twin);
+    TWIN_RETURN_IF_ERROR(AddViews("twin", *of_twin, *twin_graph, request, outcome.json["twin"], views));
+  }
   if (of_source.ok()) {
-    outcome.human = ForecastText(*of_source, of_twin);
+    outcome.human = ForecastText(*of_source, of_twin) + views;
     return outcome;
   }
   outcome.json["source_refused"] = RefusalJson(of_source.status());
   const Diagnostic d = DiagnosticOf(of_source.status()).value_or(Diagnostic());
-  outcome.human =
-      absl::StrCat("source: ", d.place, ": ", d.message, "\n", ForecastText(*of_twin, std::nullopt, "twin"));
+  outcome.human = absl::StrCat("source: ", d.place, ": ", d.message, "\n",
+                               ForecastText(*of_twin, std::nullopt, "twin"), views);
   return outcome;
 }
 
@@ -173,14 +193,16 @@ absl::Status CheckAgainst(const Flags& flags, const ScoreRequest& request, bool 
 }
 
 absl::StatusOr<Outcome> RunScore(Flags flags) {
+  // Rows of a table may each name their chip.
+  const bool table = !flags.batch_file.empty();
+  if (!table || !flags.chip_file.empty())
+    TWIN_RETURN_IF_ERROR(TakeUpChip("score", flags.chip_file, flags.recipe.chip));
   flags.score.chip = flags.recipe.chip;
   flags.score.shards = flags.recipe.shards;
   TWIN_RETURN_IF_ERROR(CheckCertificateFits(flags));
   if (!flags.batch_file.empty() && flags.sweep.asked())
     return Error(1003, "--batch-file", "scores the steps of a table", "leave out --sweep and --vary");
   if (!flags.batch_file.empty()) return RunBatch(flags);
-  if (flags.score.chip.empty())
-    return Error(1003, "score", "--chip is required", "`twinforge chip list` names those that are known");
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
   if (flags.sweep.asked())
     return ScoreSweep(opened.model, flags.score, flags.recipe, flags.against, flags.sweep);
@@ -240,6 +262,8 @@ void AddScoreFlags(CLI::App* verb, Flags& flags) {
                    "file to make: what proves the bounds, for `twinforge check`");
   verb->add_option("--against", flags.against,
                    "another chip: what the twin gains on --chip beyond what it gains there");
+  verb->add_option("--chip-file", flags.chip_file,
+                   "a chip file of yours: its chip, where --chip names no other");
   verb->add_flag("--sweep", flags.sweep.sweep,
                  "scores every combination of the recipe's `sweep { ... }`: what nothing beats");
   verb->add_option("--vary", flags.sweep.vary,

@@ -61,6 +61,9 @@ absl::StatusOr<ScoreRequest> StepOf(const Model& model, const ScoreFlags& step,
 // A value that is none whatever the others are: no number, no mesh, no format.
 absl::Status CheckAxisValues(const Model& model, const ScoreFlags& step, const SweepAxis& axis) {
   for (const std::string& value : axis.values) {
+    if (value == "0" && (axis.key == "batch" || axis.key == "chips"))
+      return Error(1113, absl::StrCat(axis.place, ": ", JsonQuoted(axis.key, 100)),
+                   "is 0; it must be positive");
     absl::Status status = axis.key == "mesh" ? ParseMesh(value).status() : absl::OkStatus();
     if (status.ok()) status = StepOf(model, step, {axis}, {value}).status();
     const std::optional<Diagnostic> d = DiagnosticOf(status);
@@ -89,8 +92,8 @@ absl::StatusOr<Outcome> ScoreSweep(const Model& model, const ScoreFlags& step, c
   if (loaded.sweeps.empty())
     return Error(1003, "--sweep", "nothing varies",
                  "give --vary KEY=VALUE,VALUE, or a recipe with `sweep { key: ... }`");
-  SweepQuestion question{.target = TargetOf(recipe), .against = against, .stack = step.stack,
-                         .threads = flags.threads};
+  SweepQuestion question{
+      .target = TargetOf(recipe), .against = against, .stack = step.stack, .threads = flags.threads};
   question.target.chip = step.chip;
   for (const SweepAxis& axis : loaded.sweeps) {
     if (!IsStepAxis(axis)) continue;
@@ -111,7 +114,8 @@ absl::StatusOr<Outcome> ScoreSweep(const Model& model, const ScoreFlags& step, c
   }
   const std::string name = loaded.name;
   TWIN_ASSIGN_OR_RETURN(const SweepReport report, SweepVariants(model, std::move(loaded), question));
-  return Outcome{.human = SweepText(name, step, question, report), .json = SweepJson(name, step, question, report)};
+  return Outcome{.human = SweepText(name, step, question, report),
+                 .json = SweepJson(name, step, question, report)};
 }
 
 }  // namespace twinforge

@@ -123,8 +123,8 @@ std::string SweepText(const std::string& recipe, const ScoreFlags& step, const S
   const bool against = !question.against.empty();
   std::vector<std::string> header = {"variant"};
   for (const SweepAxis& axis : report.axes) header.push_back(axis.key);
-  for (const char* name : {"R8", "four in five", "chip time a token", "a device", "fidelity", "elements added",
-                           "source/twin"})
+  for (const char* name :
+       {"R8", "four in five", "chip time a token", "a device", "fidelity", "elements added", "source/twin"})
     header.push_back(name);
   if (against) header.push_back(absl::StrCat("over ", question.against));
   header.push_back("alike");
@@ -148,13 +148,14 @@ std::string SweepText(const std::string& recipe, const ScoreFlags& step, const S
     row.push_back(Grouped(best.alike));
     table.Row(row);
   }
-  absl::StrAppend(&out, "Pareto set, ", report.best.size(), " of ", report.scored,
-                  ": no other is as good in all of seconds, chip time a token, bytes of one device, fidelity, "
-                  "elements added, bits of the formats",
-                  against ? ", the gain over the other chip's" : "", "\n", table.Text());
+  absl::StrAppend(
+      &out, "Pareto set, ", report.best.size(), " of ", report.scored,
+      ": no other is as good in all of seconds, chip time a token, bytes of one device, fidelity, "
+      "elements added, bits of the formats",
+      against ? ", the gain over the other chip's" : "", "\n", table.Text());
   for (const Reason& reason : ReasonsOf(report))
-    absl::StrAppend(&out, "  refused ", reason.variants, reason.variants == 1 ? ": TF" : " like: TF", reason.code,
-                    " ", reason.example, "\n");
+    absl::StrAppend(&out, "  refused ", reason.variants, reason.variants == 1 ? ": TF" : " like: TF",
+                    reason.code, " ", reason.example, "\n");
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Which of many points nothing beats in every respect.
 //
-//   ParetoSet({{1, 9}, {2, 3}, {2, 4}, {1, 9}})     members 0 and 1; 3 is as good as 0 in all, 2 is beaten by 1
+//   ParetoSet({{1, 9}, {2, 3}, {2, 4}, {1, 9}})     members 0 and 1; 3 is as good as 0 in all, 2 is beaten by
+//   1
 #ifndef TWINFORGE_COST_PARETO_H_
 #define TWINFORGE_COST_PARETO_H_
 

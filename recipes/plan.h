@@ -36,7 +36,8 @@ struct RecipeOptions {
   std::function<absl::Status(const Graph&)> sayable;
 };
 
-// TF1111 where a step that is switched off does not exist: misspelt, it would switch nothing off and say nothing.
+// TF1111 where a step that is switched off does not exist: misspelt, it would switch nothing off and say
+// nothing.
 absl::Status CheckSkipped(const LoadedRecipe& recipe, const RecipeOptions& options);
 
 // A recipe's run, one step after another. It is a value: recipes that begin alike share their beginning.

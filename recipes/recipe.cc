@@ -239,8 +239,8 @@ absl::StatusOr<LoadedRecipe> ParseRecipe(absl::string_view text, absl::string_vi
   const auto* field = Recipe::descriptor()->FindFieldByName("sweep");
   for (int i = 0; i < proto.sweep_size(); ++i) {
     const TextFormat::ParseLocation at = places.GetLocation(field, i);
-    TWIN_ASSIGN_OR_RETURN(
-        SweepAxis axis, AxisOf(proto.sweep(i), absl::StrCat(place, ":", at.line + 1, ":", at.column + 1)));
+    TWIN_ASSIGN_OR_RETURN(SweepAxis axis,
+                          AxisOf(proto.sweep(i), absl::StrCat(place, ":", at.line + 1, ":", at.column + 1)));
     TWIN_RETURN_IF_ERROR(AddAxis(std::move(axis), recipe.sweeps));
   }
   return recipe;

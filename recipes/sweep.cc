@@ -35,8 +35,7 @@ double Tokens(const Workload& workload) {
 // Twins of one number of shards, made in the order of their numbers: steps that the last one shares are kept.
 class TwinMaker {
  public:
-  TwinMaker(const Model& model, const SweptRecipe& recipe, const RecipeOptions& options)
-      : recipe_(recipe) {
+  TwinMaker(const Model& model, const SweptRecipe& recipe, const RecipeOptions& options) : recipe_(recipe) {
     runs_.push_back(std::make_shared<const RecipeRun>(model, options, recipe.recipe().require));
   }
 
@@ -55,7 +54,8 @@ class TwinMaker {
   }
 
  private:
-  static absl::StatusOr<std::shared_ptr<const RecipeRun>> After(const RecipeRun& before, const RecipeStep& step) {
+  static absl::StatusOr<std::shared_ptr<const RecipeRun>> After(const RecipeRun& before,
+                                                                const RecipeStep& step) {
     auto run = std::make_shared<RecipeRun>(before);
     TWIN_RETURN_IF_ERROR(run->Add(step));
     return run;
@@ -147,8 +147,8 @@ absl::Status Sweeper::Score(const RecipeRun& run, size_t step, Variant& variant)
   variant.bound = forecast.bound;
   variant.chip_seconds_per_token =
       forecast.seconds.mid * static_cast<double>(workload.devices()) / Tokens(workload);
-  variant.parameter_bytes = forecast.score.parameter_bytes;
-  variant.cache_bytes = forecast.score.cache_bytes;
+  variant.parameter_bytes = forecast.capacity.parameter_bytes;
+  variant.cache_bytes = forecast.capacity.cache_bytes;
   if (sources_[step].here.ok()) variant.gain = *sources_[step].here / forecast.seconds.mid;
   if (question_.against.empty() || !variant.gain || !sources_[step].there.ok()) return absl::OkStatus();
   const absl::StatusOr<double> there = SecondsOf(run.graph(), question_.against, asked);
@@ -158,7 +158,8 @@ absl::Status Sweeper::Score(const RecipeRun& run, size_t step, Variant& variant)
 
 void Sweeper::RunGroup(const Group& group, const absl::StatusOr<std::shared_ptr<const RecipeRun>>& run) {
   for (size_t step = 0; step < question_.steps.size(); ++step) {
-    if (!question_.steps[step].refused.ok() || question_.steps[step].workload.shards != group.shards) continue;
+    if (!question_.steps[step].refused.ok() || question_.steps[step].workload.shards != group.shards)
+      continue;
     Variant& variant = variants_[static_cast<size_t>(group.recipe) * question_.steps.size() + step];
     variant.refused = run.status();
     if (!run.ok()) continue;
@@ -220,8 +221,7 @@ void Sweeper::AddBest(SweepReport& report) const {
     const size_t steps = question_.steps.size();
     const SweptStep& step = question_.steps[static_cast<size_t>(best.variant.number) % steps];
     TwinMaker maker(model_, recipe_, options_.at(step.workload.shards));
-    const auto run = maker.Of(
-        ChoiceAt(recipe_.axes(), best.variant.number / static_cast<int64_t>(steps)));
+    const auto run = maker.Of(ChoiceAt(recipe_.axes(), best.variant.number / static_cast<int64_t>(steps)));
     const absl::StatusOr<Asymmetry> asymmetry =
         AsymmetryOf(model_.graph, (*run)->graph(), question_.target.chip, question_.against, step.workload,
                     question_.stack, step.format);

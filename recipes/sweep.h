@@ -1,12 +1,12 @@
-// Every combination of a recipe's swept keys and of the steps that are asked about, scored; those that nothing
-// beats.
+// Every combination of a recipe's swept keys and of the steps that are asked about, scored; those that
+// nothing beats.
 //
 //   pad_ffn.multiple 128, 256   x   batch 8, 16   x   mesh tp=4, tp=8       8 variants
 //     variant 3   pad_ffn.multiple 128, batch 16, mesh tp=8   R8 5.1 ms, 0.64 GB a device, MOVED, 0 elements
 //
-// One variant beats another where it is no worse in all of: seconds of a step at the last rung, chip-seconds of a
-// token, bytes of one device, fidelity and its bound, elements added, bits of weights, activations and caches,
-// and, against another chip, what it gains here beyond there.
+// One variant beats another where it is no worse in all of: seconds of a step at the last rung, chip-seconds
+// of a token, bytes of one device, fidelity and its bound, elements added, bits of weights, activations and
+// caches, and, against another chip, what it gains here beyond there.
 //
 // Variants that begin alike share the twin's beginning: steps are undone no further than to the first that
 // differs. The report does not depend on the number of threads.
@@ -47,7 +47,7 @@ struct SweepQuestion {
 };
 
 struct Variant {
-  int64_t number = 0;   // in the order of the axes, those of the recipe first, the first slowest
+  int64_t number = 0;    // in the order of the axes, those of the recipe first, the first slowest
   absl::Status refused;  // by the recipe's steps or by the chip
   Interval seconds;
   double bound = 0;                   // R3
@@ -88,8 +88,8 @@ std::vector<std::string> ValuesOf(const std::vector<SweepAxis>& axes, int64_t nu
 // The product of the axes' values; TF1113 for more than kMostVariants.
 absl::StatusOr<int64_t> CountVariants(const std::vector<SweepAxis>& axes);
 
-// TF1113 for too many variants, or keys that name nothing. A recipe without steps scores the model as it is. Adapters are opened
-// once.
+// TF1113 for too many variants, or keys that name nothing. A recipe without steps scores the model as it is.
+// Adapters are opened once.
 absl::StatusOr<SweepReport> SweepVariants(Model model, LoadedRecipe recipe, const SweepQuestion& question);
 
 }  // namespace twinforge

@@ -26,8 +26,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr absl::string_view kStepAxes[] = {"batch",    "mesh", "chips", "dtype", "activation-dtype",
-                                           "kv-dtype"};
+constexpr absl::string_view kStepAxes[] = {"batch", "mesh", "chips", "dtype", "activation-dtype", "kv-dtype"};
 constexpr int64_t kMostValues = 10000;  // of one key
 
 absl::Status BadAxis(const SweepAxis& axis, absl::string_view message, absl::string_view hint = "") {
@@ -36,8 +35,9 @@ absl::Status BadAxis(const SweepAxis& axis, absl::string_view message, absl::str
 
 absl::Status AddRange(int64_t from, int64_t to, int64_t by, SweepAxis& axis) {
   if (by < 1 || from > to || (to - from) / by >= kMostValues)
-    return BadAxis(axis, absl::StrCat(from, " to ", to, " by ", by, " is no range of 1 to ", kMostValues, " values"),
-                   "write range { from: 128 to: 512 by: 128 }, on the command line 128..512:128");
+    return BadAxis(
+        axis, absl::StrCat(from, " to ", to, " by ", by, " is no range of 1 to ", kMostValues, " values"),
+        "write range { from: 128 to: 512 by: 128 }, on the command line 128..512:128");
   for (int64_t value = from; value <= to; value += by) axis.values.push_back(absl::StrCat(value));
   return absl::OkStatus();
 }
@@ -111,6 +111,8 @@ absl::Status SetValue(const SweepAxis& axis, const FieldDescriptor& field, const
     case FieldDescriptor::CPPTYPE_INT64: {
       int64_t number = 0;
       if (!absl::SimpleAtoi(value, &number)) return no_value("no number");
+      const bool layer = absl::EndsWith(field.name(), "_layer");
+      if (number < (layer ? 0 : 1)) return no_value(layer ? "no layer's number" : "not positive");
       reflection.SetInt64(&message, &field, number);
       break;
     }
@@ -221,26 +223,35 @@ absl::StatusOr<SweptRecipe> SweptRecipe::Of(LoadedRecipe recipe, std::vector<Swe
   }
   // The first values, then every other one alone.
   std::vector<size_t> choice(swept.axes_.size(), 0);
-  for (size_t i = 0; i < std::max<size_t>(1, choice.size()); ++i) {
-    const size_t values = choice.empty() ? 1 : swept.axes_[i].values.size();
-    for (size_t value = i == 0 ? 0 : 1; value < values; ++value) {
-      if (!choice.empty()) choice[i] = value;
-      const auto checked = [&]() -> absl::Status {
-        TWIN_ASSIGN_OR_RETURN(const auto steps, swept.Steps(choice));
-        LoadedRecipe one{.name = swept.recipe_.name, .require = swept.recipe_.require};
-        for (const auto& step : steps) {
-          if (step == nullptr) continue;
-          TWIN_RETURN_IF_ERROR(ParseRecipe(absl::StrCat("step { ", step->text, " }"), step->place).status());
-          one.steps.push_back(*step);
-        }
-        return CheckRecipe(one, context);
-      }();
-      if (!checked.ok() && choice.empty()) return checked;
-      if (!checked.ok()) return AtAxis(checked, swept.axes_[i], swept.axes_[i].values[value]);
-    }
-    if (!choice.empty()) choice[i] = 0;
+  TWIN_RETURN_IF_ERROR(swept.Check(choice, 0, context));
+  for (size_t i = 0; i < choice.size(); ++i) {
+    for (choice[i] = 1; choice[i] < swept.axes_[i].values.size(); ++choice[i])
+      TWIN_RETURN_IF_ERROR(swept.Check(choice, i, context));
+    choice[i] = 0;
   }
   return swept;
+}
+
+absl::Status SweptRecipe::Check(absl::Span<const size_t> choice, size_t suspect,
+                                const TransformContext& context) const {
+  TWIN_ASSIGN_OR_RETURN(const auto steps, Steps(choice));
+  for (size_t at = 0; at < steps.size(); ++at) {
+    if (steps[at] == nullptr) continue;
+    absl::Status checked =
+        ParseRecipe(absl::StrCat("step { ", steps[at]->text, " }"), steps[at]->place).status();
+    if (checked.ok())
+      checked =
+          CheckRecipe({.name = recipe_.name, .require = recipe_.require, .steps = {*steps[at]}}, context);
+    if (checked.ok()) continue;
+    // The suspect, where it is of this step, else another that is; else the recipe itself is at fault.
+    size_t guilty = bound_.size();
+    for (size_t i = 0; i < bound_.size(); ++i) {
+      if (bound_[i].step == at && (guilty == bound_.size() || i == suspect)) guilty = i;
+    }
+    if (guilty == bound_.size()) return checked;
+    return AtAxis(checked, axes_[guilty], axes_[guilty].values[choice[guilty]]);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SweptRecipe::Bound> SweptRecipe::Bind(const SweepAxis& axis) const {
@@ -270,7 +281,8 @@ absl::StatusOr<SweptRecipe::Bound> SweptRecipe::Bind(const SweepAxis& axis) cons
   const TransformStep& step = *recipe_.steps[bound.step].parameters;
   const bool where = bound.keys.size() == 2 && bound.keys[0] == "where";
   if (bound.keys.size() > (where ? 2 : 1))
-    return BadAxis(axis, "names no key of a step", "write STEP.KEY, STEP.where.KEY, or STEP alone for on and off");
+    return BadAxis(axis, "names no key of a step",
+                   "write STEP.KEY, STEP.where.KEY, or STEP alone for on and off");
   if (bound.keys.empty()) {
     for (const std::string& value : axis.values) {
       if (value != "on" && value != "off")
@@ -282,8 +294,9 @@ absl::StatusOr<SweptRecipe::Bound> SweptRecipe::Bind(const SweepAxis& axis) cons
   const Descriptor& type = where ? *Where::descriptor() : *TransformField(step)->message_type();
   const std::vector<std::string> keys = SingleKeys(type);
   if (std::find(keys.begin(), keys.end(), bound.keys.back()) == keys.end())
-    return BadAxis(axis, absl::StrCat(transform, " has no key of one value called ", JsonQuoted(bound.keys.back(), 100)),
-                   Nearby(bound.keys.back(), keys, "keys that may be swept"));
+    return BadAxis(
+        axis, absl::StrCat(transform, " has no key of one value called ", JsonQuoted(bound.keys.back(), 100)),
+        Nearby(bound.keys.back(), keys, "keys that may be swept"));
   if (step.has_merge_lora() && !where)
     return BadAxis(axis, "an adapter is opened once", "score the recipe with each adapter");
   return bound;

@@ -3,8 +3,8 @@
 //   step { pad_ffn { } }                                          choice {1}: 1 pad_ffn { multiple: 256 }
 //   sweep { key: "pad_ffn.multiple" number: [128, 256] }
 //
-// A value is checked like the text of a step, and takes the place of what the step says under the same key, be
-// that a number or a fact of the chip.
+// A value is checked like the text of a step, and takes the place of what the step says under the same key,
+// be that a number or a fact of the chip.
 #ifndef TWINFORGE_RECIPES_SWEEP_AXES_H_
 #define TWINFORGE_RECIPES_SWEEP_AXES_H_
 
@@ -22,8 +22,8 @@ class Sweep;  // recipe.proto
 // TF1113 where a sweep has no key, no values or several kinds of them, an empty range, or a value twice.
 absl::StatusOr<SweepAxis> AxisOf(const Sweep& sweep, absl::string_view place);
 
-// "pad_ffn.multiple=128,256", "pad_ffn.multiple=128..512:128", "mesh=tp=4,dp=2" (a mesh has commas of its own:
-// one value each). TF1113 otherwise.
+// "pad_ffn.multiple=128,256", "pad_ffn.multiple=128..512:128", "mesh=tp=4,dp=2" (a mesh has commas of its
+// own: one value each). TF1113 otherwise.
 absl::StatusOr<SweepAxis> ParseVary(absl::string_view text, absl::string_view place);
 
 // Appends `axis`. TF1113 for a key that is there already.
@@ -51,10 +51,12 @@ class SweptRecipe {
 
  private:
   struct Bound {
-    size_t step = 0;           // its position, from 0
+    size_t step = 0;                // its position, from 0
     std::vector<std::string> keys;  // under the transform: {"multiple"}, {"where", "last_layer"}; {}: on, off
   };
   absl::StatusOr<Bound> Bind(const SweepAxis& axis) const;
+  // Every step of one choice; axis `suspect` is the one whose value nobody has checked yet.
+  absl::Status Check(absl::Span<const size_t> choice, size_t suspect, const TransformContext& context) const;
 
   LoadedRecipe recipe_;
   std::vector<SweepAxis> axes_;
