@@ -51,6 +51,17 @@ Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
   return json;
 }
 
+// Each estimate's interval, the removal view and the mapping gaps, of a step that fits.
+absl::Status AddViews(absl::string_view who, const Forecast& forecast, const Graph& graph,
+                      const ScoreRequest& request, Json& json, std::string& human) {
+  if (!forecast.feasible) return absl::OkStatus();
+  TWIN_ASSIGN_OR_RETURN(const LadderViews views, ViewsOf(forecast, graph, request.chip, request.workload,
+                                                         request.stack, request.format));
+  AddViewsJson(views, json);
+  absl::StrAppend(&human, ViewsText(who, views));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Json> Scored(const Graph& graph, const ScoreRequest& request) {
   if (request.serves) {
     TWIN_ASSIGN_OR_RETURN(const ServingForecast forecast,
@@ -63,6 +74,8 @@ absl::StatusOr<Json> Scored(const Graph& graph, const ScoreRequest& request) {
                                      request.format, request.deploys));
   Json json = ForecastJson(forecast);
   json.erase("ops");  // of thousands of rows nobody reads them
+  std::string human;
+  TWIN_RETURN_IF_ERROR(AddViews("", forecast, graph, request, json, human));
   return json;
 }
 
@@ -105,17 +118,6 @@ absl::StatusOr<Outcome> RunServing(const Graph& graph, const ScoreFlags& flags, 
   outcome.json["chip"] = flags.chip;
   outcome.json["workload"] = WorkloadJson(flags, request);
   return outcome;
-}
-
-// Each estimate's interval, the removal view and the mapping gaps, of a step that fits.
-absl::Status AddViews(absl::string_view who, const Forecast& forecast, const Graph& graph,
-                      const ScoreRequest& request, Json& json, std::string& human) {
-  if (!forecast.feasible) return absl::OkStatus();
-  TWIN_ASSIGN_OR_RETURN(const LadderViews views, ViewsOf(forecast, graph, request.chip, request.workload,
-                                                         request.stack, request.format));
-  AddViewsJson(views, json);
-  absl::StrAppend(&human, ViewsText(who, views));
-  return absl::OkStatus();
 }
 
 // A twin may be shardable where its source is not (28 heads on 8 devices): then the source's refusal is the

@@ -118,7 +118,8 @@ absl::Status SetValue(const SweepAxis& axis, const FieldDescriptor& field, const
     }
     case FieldDescriptor::CPPTYPE_ENUM: {
       const auto* choice = field.enum_type()->FindValueByName(value);
-      if (choice == nullptr) return no_value(absl::StrCat("none of ", field.name(), "'s values"));
+      if (choice == nullptr || absl::EndsWith(value, "UNSET"))
+        return no_value(absl::StrCat("none of ", field.name(), "'s values"));
       reflection.SetEnum(&message, &field, choice);
       break;
     }
@@ -243,10 +244,17 @@ absl::Status SweptRecipe::Check(absl::Span<const size_t> choice, size_t suspect,
       checked =
           CheckRecipe({.name = recipe_.name, .require = recipe_.require, .steps = {*steps[at]}}, context);
     if (checked.ok()) continue;
-    // The suspect, where it is of this step, else another that is; else the recipe itself is at fault.
+    // Of this step's axes the one that the message names, else the suspect, else any; without one the recipe
+    // itself is at fault.
+    const Diagnostic d = DiagnosticOf(checked).value_or(Diagnostic());
+    const auto weight = [&](size_t i) {
+      const bool named = !bound_[i].keys.empty() &&
+                         absl::StrContains(absl::StrCat(d.place, d.message), bound_[i].keys.back());
+      return (named ? 2 : 0) + (i == suspect ? 1 : 0);
+    };
     size_t guilty = bound_.size();
     for (size_t i = 0; i < bound_.size(); ++i) {
-      if (bound_[i].step == at && (guilty == bound_.size() || i == suspect)) guilty = i;
+      if (bound_[i].step == at && (guilty == bound_.size() || weight(i) > weight(guilty))) guilty = i;
     }
     if (guilty == bound_.size()) return checked;
     return AtAxis(checked, axes_[guilty], axes_[guilty].values[choice[guilty]]);

@@ -134,7 +134,7 @@ def test_one_twin_is_made_of_one_recipe(tool, tiny, widths, tmp_path):
 BAD = [
     ("pad_fn.multiple=3", "TF1113", 'did you mean "pad_ffn"?'), ("pad_ffn.multipel=3", "TF1113", 'did you mean "multiple"?'),
     ("pad_ffn.multiple=x", "TF1113", '"x" is no number'), ("pad_ffn.multiple=0", "TF1113", '"0" is not positive'), ("pad_ffn.multiple=-4", "TF1113", "not positive"),
-    ("pad_vocab.mask=NONE", "TF1113", "none of mask's values"), ("pad_vocab.mask=MASK_UNSET", "TF1101", "none of its values"),
+    ("pad_vocab.mask=NONE", "TF1113", "none of mask's values"), ("pad_vocab.mask=MASK_UNSET", "TF1113", "none of mask's values"),
     ("pad_ffn=on,of", "TF1113", '"of" is neither on nor off'), ("pad_ffn", "TF1113", "KEY=VALUE"), ("=3", "TF1113", "KEY=VALUE"), ("batch=", "TF1113", "KEY=VALUE"),
     ("pad_ffn.multiple=8,8", "TF1113", "twice"), ("pad_ffn.multiple=9..1:1", "TF1113", "no range"), ("pad_ffn.multiple=1..9:0", "TF1113", "no range"),
     ("pad_ffn.multiple=1..99999999:1", "TF1113", "10000 values"), ("1.pad_ffn.multiple=4", "TF1113", "neither a step"), ("9.pad_ffn.multiple=4", "TF1113", "no step 9"),
