@@ -15,10 +15,12 @@ struct AdviseFlags {
   ScoreFlags step;
   std::string kernel;
   std::string against;
+  std::string chip_file;
   std::vector<std::string> recipes;
 };
 
-absl::StatusOr<Outcome> RunAdvise(const AdviseFlags& flags) {
+absl::StatusOr<Outcome> RunAdvise(AdviseFlags flags) {
+  TWIN_RETURN_IF_ERROR(TakeUpChip("advise", flags.chip_file, flags.step.chip));
   TWIN_ASSIGN_OR_RETURN(const Model model, OpenFlags(flags.model));
   TWIN_ASSIGN_OR_RETURN(const ScoreRequest request, RequestOf(flags.step, model.config));
   TWIN_ASSIGN_OR_RETURN(const AdviceReport report, Advise(model, {.chip = request.chip,
@@ -45,8 +47,9 @@ absl::StatusOr<Outcome> RunAdvise(const AdviseFlags& flags) {
 void AddAdviseFlags(CLI::App* verb, AdviseFlags& flags) {
   constexpr int64_t kMost = int64_t{1} << 31;
   ScoreFlags& step = flags.step;
-  verb->add_option("--chip", step.chip, "the chip: `twinforge chip list` names those that are known")
-      ->required();
+  verb->add_option("--chip", step.chip, "the chip: `twinforge chip list` names those that are known");
+  verb->add_option("--chip-file", flags.chip_file,
+                   "a chip file of yours: its chip, where --chip names no other");
   verb->add_option("--chips", step.chips, "devices; without --mesh all of them are tensor-parallel")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   verb->add_option("--mesh", step.mesh, "axes: tp=8, tp=1,dp=8,ep=8");

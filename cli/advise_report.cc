@@ -67,7 +67,8 @@ Json RowJson(const Advice& advice) {
   json["attacks"] = advice.attacks;
   json["gain"] = {{"attacked", NumberOrNull(advice.gain_at)},
                   {"bounds", NumberOrNull(advice.gain_at_bounds)},
-                  {"last", advice.gain ? IntervalJson(*advice.gain) : Json(nullptr)}};
+                  {"last", advice.gain ? IntervalJson(*advice.gain) : Json(nullptr)},
+                  {"layouts", advice.layout_gain ? IntervalJson(*advice.layout_gain) : Json(nullptr)}};
   json["seconds"] = NumberOrNull(advice.twin_seconds);
   json["compiler"] = CompilerWord(advice.compiler);
   json["words"] = Json::array();
@@ -149,18 +150,24 @@ Json AdviceJson(const AdviceReport& report) {
 
 std::string AdviceText(const AdviceReport& report) {
   std::string text = SourceText(report);
-  Table table({"recipe", "verdict", "attacks", "gain there", "R3", "R8", "four in five", "compiler",
-               "parameters", "cache", "fidelity"});
+  Table table({"recipe", "verdict", "attacks", "gain there", "R3", "R8", "four in five", "layouts",
+               "compiler", "parameters", "cache", "fidelity"});
   for (const Advice& a : report.advice) {
     const absl::string_view verdict = Name(a.verdict), fidelity = FidelityName(a.fidelity);
     table.Row({a.recipe, std::string(verdict.data(), verdict.size()), a.attacks.empty() ? "-" : a.attacks,
                Ratio(a.gain_at), Ratio(a.gain_at_bounds),
                a.gain ? absl::StrFormat("%.3f", a.gain->mid) : std::string("-"),
                a.gain ? absl::StrFormat("%.3f to %.3f", a.gain->low, a.gain->high) : std::string("-"),
+               a.layout_gain ? absl::StrFormat("%.3f (%.3f to %.3f)", a.layout_gain->mid, a.layout_gain->low,
+                                               a.layout_gain->high)
+                             : std::string("-"),
                CompilerWord(a.compiler), BytesText(a.parameter_bytes), BytesText(a.cache_bytes),
                std::string(fidelity.data(), fidelity.size())});
   }
-  absl::StrAppend(&text, table.Text(), "  gains: time of the source over the twin's; bytes of one device\n");
+  absl::StrAppend(
+      &text, table.Text(),
+      "  gains: time of the source over the twin's; layouts: of R4 by the compiler's word (class C), "
+      "which is no part of the estimate; bytes of one device\n");
   for (const Advice& advice : report.advice) absl::StrAppend(&text, Details(advice));
   return text;
 }

@@ -2,6 +2,7 @@
 #include "recipes/recipe.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/embedded.h"
 #include "base/status_macros.h"
 #include "cli/verb.h"
@@ -46,6 +47,10 @@ absl::StatusOr<Outcome> Check(const std::string& name) {
   for (const RecipeStep& step : recipe.steps) {
     absl::StrAppend(&outcome.human, "  ", step.name, "\n");
     outcome.json["steps"].push_back({{"step", step.name}, {"text", step.text}});
+  }
+  for (const SweepAxis& axis : recipe.sweeps) {
+    absl::StrAppend(&outcome.human, "  sweeps ", axis.key, ": ", absl::StrJoin(axis.values, ", "), "\n");
+    outcome.json["sweeps"].push_back({{"key", axis.key}, {"values", axis.values}});
   }
   return outcome;
 }

@@ -10,11 +10,13 @@
 #include "base/status_macros.h"
 #include "cli/asymmetry_report.h"
 #include "cli/certify.h"
+#include "cli/ladder_report.h"
 #include "cli/open.h"
 #include "cli/score_flags.h"
 #include "cli/score_notes.h"
 #include "cli/score_report.h"
 #include "cli/score_request.h"
+#include "cli/score_sweep.h"
 #include "cli/verb.h"
 #include "importers/importer.h"
 #include "recipes/run.h"
@@ -30,6 +32,8 @@ struct Flags {
   std::string certificate;
   std::string against;
   std::vector<std::string> given;
+  std::string chip_file;
+  SweepFlags sweep;
 };
 
 Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
@@ -54,6 +58,17 @@ Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
   return json;
 }
 
+// Each estimate's interval, the removal view and the mapping gaps, of a step that fits.
+absl::Status AddViews(absl::string_view who, const Forecast& forecast, const Graph& graph,
+                      const ScoreRequest& request, Json& json, std::string& human) {
+  if (!forecast.feasible) return absl::OkStatus();
+  TWIN_ASSIGN_OR_RETURN(const LadderViews views, ViewsOf(forecast, graph, request.chip, request.workload,
+                                                         request.stack, request.format));
+  AddViewsJson(views, json);
+  absl::StrAppend(&human, ViewsText(who, views));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Json> Scored(const Graph& graph, const ScoreRequest& request) {
   if (request.serves) {
     TWIN_ASSIGN_OR_RETURN(const ServingForecast forecast,
@@ -66,6 +81,8 @@ absl::StatusOr<Json> Scored(const Graph& graph, const ScoreRequest& request) {
                                      request.format, request.deploys));
   Json json = ForecastJson(forecast);
   json.erase("ops");  // of thousands of rows nobody reads them
+  std::string human;
+  TWIN_RETURN_IF_ERROR(AddViews("", forecast, graph, request, json, human));
   return json;
 }
 
@@ -134,18 +151,25 @@ absl::StatusOr<Outcome> RunSteps(const Graph& source, const std::optional<Graph>
   }
   if (!of_source.ok() && !of_twin) return of_source.status();
   Outcome outcome;
-  if (of_source.ok()) outcome.json = ForecastJson(*of_source);
+  std::string views;
+  if (of_source.ok()) {
+    outcome.json = ForecastJson(*of_source);
+    TWIN_RETURN_IF_ERROR(AddViews(of_twin ? "source" : "", *of_source, source, request, outcome.json, views));
+  }
   outcome.json["chip"] = flags.chip;
   outcome.json["workload"] = WorkloadJson(flags, request);
-  if (of_twin) outcome.json["twin"] = ForecastJson(*of_twin);
+  if (of_twin) {
+    outcome.json["twin"] = ForecastJson(*of_twin);
+    TWIN_RETURN_IF_ERROR(AddViews("twin", *of_twin, *twin_graph, request, outcome.json["twin"], views));
+  }
   if (of_source.ok()) {
-    outcome.human = ForecastText(*of_source, of_twin);
+    outcome.human = ForecastText(*of_source, of_twin) + views;
     return outcome;
   }
   outcome.json["source_refused"] = RefusalJson(of_source.status());
   const Diagnostic d = DiagnosticOf(of_source.status()).value_or(Diagnostic());
-  outcome.human =
-      absl::StrCat("source: ", d.place, ": ", d.message, "\n", ForecastText(*of_twin, std::nullopt, "twin"));
+  outcome.human = absl::StrCat("source: ", d.place, ": ", d.message, "\n",
+                               ForecastText(*of_twin, std::nullopt, "twin"), views);
   return outcome;
 }
 
@@ -176,15 +200,19 @@ absl::Status CheckAgainst(const Flags& flags, bool has_twin) {
 }
 
 absl::StatusOr<Outcome> RunScore(Flags flags) {
+  // Rows of a table may each name their chip.
+  const bool table = !flags.batch_file.empty();
+  if (!table || !flags.chip_file.empty())
+    TWIN_RETURN_IF_ERROR(TakeUpChip("score", flags.chip_file, flags.recipe.chip));
   flags.score.chip = flags.recipe.chip;
   flags.score.shards = flags.recipe.shards;
   TWIN_RETURN_IF_ERROR(CheckCompany(flags.given));
-  if (!flags.batch_file.empty()) return RunBatch(flags);
+  if (table) return RunBatch(flags);
   TWIN_RETURN_IF_ERROR(CheckPhase(flags.given, flags.score.phase));
   TWIN_RETURN_IF_ERROR(CheckFileIsNew(flags.certificate));
-  if (flags.score.chip.empty())
-    return Error(1003, "score", "--chip is required", "`twinforge chip list` names those that are known");
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
+  if (flags.sweep.asked())
+    return ScoreSweep(opened.model, flags.score, flags.recipe, flags.against, flags.sweep);
   TWIN_ASSIGN_OR_RETURN(const ScoreRequest request, RequestOf(flags.score, opened.model.config));
   const Graph source = opened.source_graph ? *opened.source_graph : opened.model.graph;
   std::optional<Graph> twin_graph;
@@ -251,6 +279,15 @@ void AddScoreFlags(CLI::App* verb, Flags& flags) {
                    "file to make: what proves the bounds, for `twinforge check`");
   verb->add_option("--against", flags.against,
                    "another chip: what the twin gains on --chip beyond what it gains there");
+  verb->add_option("--chip-file", flags.chip_file,
+                   "a chip file of yours: its chip, where --chip names no other");
+  verb->add_flag("--sweep", flags.sweep.sweep,
+                 "scores every combination of the recipe's `sweep { ... }`: what nothing beats");
+  verb->add_option("--vary", flags.sweep.vary,
+                   "sweeps this key too: pad_ffn.multiple=128,256, batch=8..64:8, mesh=tp=4,dp=2; may be "
+                   "given again");
+  verb->add_option("--threads", flags.sweep.threads, "sweep: workers; the result does not depend on it")
+      ->check(CLI::Range(1, 256));
   verb->add_option("--batch-file", flags.batch_file,
                    "a CSV whose columns are named like these flags: a JSON line for each row");
 }

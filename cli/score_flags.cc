@@ -16,16 +16,18 @@ struct OfPhases {
   absl::string_view phases;
 };
 constexpr OfPhases kOfPhases[] = {
-    {"--batch", "prefill decode train"},
-    {"--context", "prefill decode train"},
-    {"--past", "prefill"},
+    {"--batch", "prefill decode mixed train"},
+    {"--context", "prefill decode mixed train"},
+    {"--past", "prefill mixed"},
+    {"--chunk", "mixed"},
+    {"--microbatches", "prefill decode mixed train"},
     {"--rematerialise", "train"},
-    {"--kv-dtype", "prefill decode serve"},
+    {"--kv-dtype", "prefill decode mixed serve"},
     {"--input-len", "serve"},
     {"--output-len", "serve"},
     {"--concurrency", "serve"},
     {"--certificate", "prefill decode"},
-    {"--against", "prefill decode train"},
+    {"--against", "prefill decode mixed train"},
 };
 
 // Flags that do nothing without another one.
@@ -36,8 +38,9 @@ struct Companion {
 constexpr Companion kCompanions[] = {{"--skip-step", "--recipe"}, {"--kernel", "--recipe"}};
 
 // Flags of one step of one model, which a table of rows has no place for.
-constexpr absl::string_view kNotOfTables[] = {"MODEL",    "--config",  "--recipe",     "--skip-step",
-                                              "--kernel", "--against", "--certificate"};
+constexpr absl::string_view kNotOfTables[] = {"MODEL",         "--config", "--recipe",
+                                              "--skip-step",   "--kernel", "--against",
+                                              "--certificate", "--sweep",  "--vary"};
 
 bool Has(const std::vector<std::string>& given, absl::string_view flag) {
   return std::find(given.begin(), given.end(), flag) != given.end();
@@ -71,6 +74,8 @@ absl::Status CheckCompany(const std::vector<std::string>& given) {
       return Error(1003, row.flag, absl::StrCat("does nothing without ", row.needs),
                    absl::StrCat("give ", row.needs, " as well"));
   }
+  if (Has(given, "--certificate") && (Has(given, "--sweep") || Has(given, "--vary")))
+    return Error(1003, "--certificate", "is of one step", "certify the variant that you choose");
   if (!Has(given, "--batch-file")) return absl::OkStatus();
   for (const absl::string_view flag : kNotOfTables) {
     if (Has(given, flag))

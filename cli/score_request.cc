@@ -10,6 +10,7 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "cost/chip.h"
+#include "cost/own_chip.h"
 
 namespace twinforge {
 namespace {
@@ -124,6 +125,15 @@ absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue&
     w.precision.cache = cache.stored;
   }
   return request;
+}
+
+absl::Status TakeUpChip(const std::string& verb, const std::string& file, std::string& chip) {
+  if (!file.empty()) {
+    TWIN_ASSIGN_OR_RETURN(const std::string id, UseChipFile(file));
+    if (chip.empty()) chip = id;
+  }
+  if (!chip.empty()) return absl::OkStatus();
+  return Error(1003, verb, "--chip is required", "`twinforge chip list` names those that are known");
 }
 
 absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, const CsvTable::Row& row,

@@ -45,6 +45,10 @@ struct ScoreRequest {
 // for a format that is not known.
 absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue& config);
 
+// Takes up the chip of `file`, if one is named; `chip` names it where nothing else does. TF1003 where there
+// is no chip then.
+absl::Status TakeUpChip(const std::string& verb, const std::string& file, std::string& chip);
+
 // `flags` with the row's cells in place of those they name. Columns are the flags' names, "-" or "_" between
 // words; an empty cell leaves the flag. TF1003 with the line for an unknown column or a cell that is no such
 // value. Places begin with the table's path.

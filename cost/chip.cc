@@ -6,14 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
-#include "base/embedded.h"
 #include "base/status_macros.h"
 #include "cost/chip.pb.h"
 #include "cost/chip_file.h"
+#include "cost/own_chip.h"
 
 namespace twinforge {
-
-absl::Span<const EmbeddedFile> Embedded_chips();
 
 namespace {
 
@@ -153,10 +151,9 @@ ChipFigures FiguresOf(const Chip& chip) {
 absl::Span<const ChipFigures> AllChipFacts() {
   static const std::vector<ChipFigures>* const facts = [] {
     auto* all = new std::vector<ChipFigures>;
-    const absl::Span<const EmbeddedFile> files = Embedded_chips();
-    for (size_t i = 0; i < files.size(); ++i) {
+    for (size_t i = 0; i < ShippedChips().size(); ++i) {
       all->push_back(FiguresOf(ShippedChips()[i]));
-      all->back().text = files[i].text;
+      all->back().text = ChipTexts()[i];
     }
     return all;
   }();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -16,6 +17,7 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "cost/chip_units.h"
+#include "cost/own_chip.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 
@@ -227,20 +229,81 @@ absl::StatusOr<Chip> ReadChip(const std::string& path) {
   return ParseChip(text, path);
 }
 
+namespace {
+
+struct ChipStore {
+  std::vector<Chip> chips;
+  std::vector<std::string> texts;
+};
+
 // Embedded files are sorted by name, and a file is named after its chip.
-absl::Span<const Chip> ShippedChips() {
-  static const std::vector<Chip>* const shipped = [] {
-    auto* all = new std::vector<Chip>;
-    for (const EmbeddedFile& file : Embedded_chips()) {
-      Chip chip;
-      TWIN_CHECK(TextFormat::ParseFromString(std::string(file.text.data(), file.text.size()), &chip),
-                 file.name);
-      TWIN_CHECK(absl::StrCat(chip.id(), ".textproto") == file.name, file.name);
-      all->push_back(std::move(chip));
-    }
+ChipStore EmbeddedStore() {
+  ChipStore store;
+  for (const EmbeddedFile& file : Embedded_chips()) {
+    Chip chip;
+    TWIN_CHECK(TextFormat::ParseFromString(std::string(file.text.data(), file.text.size()), &chip),
+               file.name);
+    TWIN_CHECK(absl::StrCat(chip.id(), ".textproto") == file.name, file.name);
+    store.chips.push_back(std::move(chip));
+    store.texts.emplace_back(file.text.data(), file.text.size());
+  }
+  return store;
+}
+
+// The file's chip, which the store takes in when it is made.
+struct OwnChip {
+  bool taken = false;
+  bool too_late = false;  // the store is made
+  Chip chip;
+  std::string text;
+};
+OwnChip& Own() {
+  static OwnChip& own = *new OwnChip;
+  return own;
+}
+
+// In the place of the chip that has its id.
+void TakeIn(const Chip& chip, const std::string& text, ChipStore& store) {
+  for (size_t i = 0; i < store.chips.size(); ++i) {
+    if (store.chips[i].id() != chip.id()) continue;
+    store.chips[i] = chip;
+    store.texts[i] = text;
+    return;
+  }
+  store.chips.push_back(chip);
+  store.texts.push_back(text);
+}
+
+const ChipStore& Store() {
+  static const ChipStore* const store = [] {
+    auto* all = new ChipStore(EmbeddedStore());
+    if (Own().taken) TakeIn(Own().chip, Own().text, *all);
+    Own().too_late = true;
     return all;
   }();
-  return *shipped;
+  return *store;
+}
+
+}  // namespace
+
+absl::Span<const Chip> ShippedChips() { return Store().chips; }
+absl::Span<const std::string> ChipTexts() { return Store().texts; }
+
+absl::StatusOr<std::string> UseChipFile(const std::string& path) {
+  TWIN_CHECK(!Own().taken && !Own().too_late, "a chip file is taken up before any chip is looked up");
+  TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, kLargestChipFile));
+  TWIN_ASSIGN_OR_RETURN(Chip chip, ParseChip(text, path));
+  ChipStore all = EmbeddedStore();
+  TakeIn(chip, text, all);
+  std::vector<std::string> findings = LintChip(chip);
+  for (std::string& finding : LintNames(all.chips)) findings.push_back(std::move(finding));
+  if (!findings.empty())
+    return Error(
+        1719, path, findings[0],
+        absl::StrCat("`twinforge chip lint --chip-file` says the same",
+                     findings.size() > 1 ? absl::StrCat(", and ", findings.size() - 1, " more") : ""));
+  Own() = {.taken = true, .chip = std::move(chip), .text = std::move(text)};
+  return Own().chip.id();
 }
 
 std::string FoldedChipName(absl::string_view word) {

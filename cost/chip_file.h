@@ -22,7 +22,7 @@ namespace twinforge {
 absl::StatusOr<Chip> ParseChip(absl::string_view text, absl::string_view place);
 absl::StatusOr<Chip> ReadChip(const std::string& path);
 
-// The chips of this build, ascending by id. Live as long as the process.
+// The chips of this build, ascending by id, then one taken up (own_chip.h). Live as long as the process.
 absl::Span<const Chip> ShippedChips();
 
 // By id, alias or name in chips.csv; TF1701 with at most three of the nearest ids.

@@ -143,6 +143,12 @@ std::optional<Workload> PaddedBy(const Engine& engine, const ChipFigures& chip, 
   return workload;
 }
 
+// Without any, no count depends on the routing.
+bool HasExperts(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const Node& node) { return node.op == OpKind::kMoe; });
+}
+
 }  // namespace
 
 absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, const std::string& chip,
@@ -152,10 +158,14 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
   TWIN_ASSIGN_OR_RETURN(const Chip* file, FindIn(ShippedChips(), chip));
   TWIN_ASSIGN_OR_RETURN(const Engine engine, EngineOf(stack, *file, format));
   Forecast forecast;
-  TWIN_ASSIGN_OR_RETURN(forecast.score, ScoreGraph(graph, useful, chip, workload));
-  TWIN_ASSIGN_OR_RETURN(forecast.terms, TermsOf(*figures, graph, AtRandom(workload)));
+  TWIN_RETURN_IF_ERROR(CheckFigures(*figures));
   StepTerms& terms = forecast.terms;
-  SetPasses(forecast.score.passes, terms);
+  TWIN_ASSIGN_OR_RETURN(terms, TermsOf(*figures, graph, workload));
+  TWIN_ASSIGN_OR_RETURN(forecast.score, ScoreTerms(*figures, terms, graph, useful, workload));
+  if (HasExperts(graph)) {
+    TWIN_ASSIGN_OR_RETURN(terms, TermsOf(*figures, graph, AtRandom(workload)));
+    SetPasses(forecast.score.passes, terms);
+  }
   const int64_t places = workload.context + (workload.phase == Phase::kPrefill ? workload.past : int64_t{1});
   forecast.capacity =
       CapacityOf(*figures, terms, places, engine.stack.memory_fraction(), engine.stack.page());

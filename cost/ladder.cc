@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cost/terms.h"
 
 namespace twinforge {
 namespace {
@@ -16,9 +15,10 @@ void Quantise(std::vector<std::vector<double>>& times) {
   for (const std::vector<double>& op : times) sum += op.back();
   int exponent = 0;
   std::frexp(sum, &exponent);
-  const int quantum = exponent + 1 - 52;
+  const double quantum = std::ldexp(1.0, exponent + 1 - 52);
+  const double per_quantum = 1 / quantum;
   for (std::vector<double>& op : times) {
-    for (double& time : op) time = std::ldexp(std::floor(std::ldexp(time, -quantum)), quantum);
+    for (double& time : op) time = std::floor(time * per_quantum) * quantum;  // powers of two: exact
   }
 }
 

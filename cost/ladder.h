@@ -6,6 +6,7 @@
 
 #include "cost/chip.h"
 #include "cost/score.h"
+#include "cost/terms.h"
 
 namespace twinforge {
 
@@ -15,6 +16,10 @@ namespace twinforge {
 // 52 bits: sums and differences of the ladder are then exact in any order. Each op loses less than
 // 2^-50 of the whole step.
 void FillLadder(std::vector<RungRow> rungs, std::vector<std::vector<double>> times, Score& score);
+
+// ScoreGraph() where the step's terms are already known: those of `graph` on `chip` under `workload`.
+absl::StatusOr<Score> ScoreTerms(const ChipFigures& chip, const StepTerms& terms, const Graph& graph,
+                                 const Graph* useful, const Workload& workload);
 
 // Sets `shortfall` to what is missing and how many devices would do.
 void NoteShortfall(const ChipFigures& chip, const Graph& graph, Score& score);

@@ -155,11 +155,8 @@ double Tokens(const Workload& workload) {
 
 }  // namespace
 
-absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const std::string& chip,
-                                 const Workload& workload) {
-  TWIN_ASSIGN_OR_RETURN(const ChipFigures* facts, FindChipFacts(chip));
-  TWIN_RETURN_IF_ERROR(CheckFigures(*facts));
-  TWIN_ASSIGN_OR_RETURN(const StepTerms terms, TermsOf(*facts, graph, workload));
+absl::StatusOr<Score> ScoreTerms(const ChipFigures& chip, const StepTerms& terms, const Graph& graph,
+                                 const Graph* useful, const Workload& workload) {
   StepCount source;
   if (useful != nullptr) {
     Workload whole = workload;
@@ -169,13 +166,13 @@ absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const 
     TWIN_ASSIGN_OR_RETURN(source, CountStep(*useful, whole));
   }
   TWIN_ASSIGN_OR_RETURN(std::vector<Scored> scored,
-                        ScoreNodes(graph, useful, source, Scorer(*facts, graph, terms)));
+                        ScoreNodes(graph, useful, source, Scorer(chip, graph, terms)));
   Spare(SparedSeconds(terms), scored);
 
-  Score score{.chip = facts->summary.id, .workload = workload};
+  Score score{.chip = chip.summary.id, .workload = workload};
   std::vector<std::vector<double>> times;
   times.reserve(scored.size());
-  score.ops.reserve(scored.size());
+  score.ops.reserve(scored.size() + 1);  // an estimate adds the step's own
   for (Scored& op : scored) {
     times.emplace_back(op.times.begin(), op.times.end());
     score.ops.push_back(std::move(op.op));
@@ -186,10 +183,18 @@ absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const 
         {.rung = absl::StrCat("R", i), .name = std::string(kRungNames[i].data(), kRungNames[i].size())});
   }
   FillLadder(std::move(rungs), std::move(times), score);
-  FillMemory(*facts, graph, terms, score);
+  FillMemory(chip, graph, terms, score);
   const double seconds = score.ladder.back().seconds;
   if (score.feasible && seconds > 0) score.tokens_per_second = Tokens(workload) / seconds;
   return score;
+}
+
+absl::StatusOr<Score> ScoreGraph(const Graph& graph, const Graph* useful, const std::string& chip,
+                                 const Workload& workload) {
+  TWIN_ASSIGN_OR_RETURN(const ChipFigures* facts, FindChipFacts(chip));
+  TWIN_RETURN_IF_ERROR(CheckFigures(*facts));
+  TWIN_ASSIGN_OR_RETURN(const StepTerms terms, TermsOf(*facts, graph, workload));
+  return ScoreTerms(*facts, terms, graph, useful, workload);
 }
 
 }  // namespace twinforge

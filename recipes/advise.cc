@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "recipes/layout_term.h"
 #include "recipes/rewrite_words.h"
 #include "recipes/run.h"
 
@@ -79,13 +80,18 @@ std::string CompilerText(const std::optional<int>& sign) {
 // Bound, estimate and compiler, in that order.
 void Judge(Advice& advice) {
   const bool bound = *advice.gain_at_bounds >= 1;
-  const bool estimate = advice.gain->low > 1;
+  const bool layouts = advice.layout_gain && advice.layout_gain->low > 1;
+  const bool estimate = advice.gain->low > 1 || layouts;
   const bool compiler = advice.compiler.value_or(0) <= 0;
   advice.verdict =
       bound && estimate && compiler ? AdviceVerdict::kRecommended : AdviceVerdict::kNotRecommended;
   advice.reason = absl::StrCat(
       "bounds: ", Changed(*advice.gain_at_bounds), "; estimate: ", Changed(advice.gain->mid),
-      estimate || advice.gain->mid <= 1 ? "" : ", within its doubt", "; ", CompilerText(advice.compiler));
+      estimate || advice.gain->mid <= 1 ? "" : ", within its doubt",
+      advice.layout_gain ? absl::StrCat(", with the compiler's word on layouts ",
+                                        Changed(advice.layout_gain->mid), layouts ? "" : ", within its doubt")
+                         : "",
+      "; ", CompilerText(advice.compiler));
 }
 
 class Adviser {
@@ -124,6 +130,9 @@ absl::Status Adviser::Compare(const Graph& twin, const std::vector<size_t>& rung
   advice.gain_at_bounds = gain.AtRung(kBoundRung);
   advice.gain = gain.ratio();
   advice.twin_seconds = gain.twin().seconds.mid;
+  // Neither a bound nor a fitted constant moves: what is left are layouts.
+  if (*advice.gain_at_bounds == 1 && advice.gain->low == 1 && advice.gain->high == 1)
+    advice.layout_gain = LayoutGain(advice.words, gain.twin());
   Judge(advice);
   if (r.against.empty()) return absl::OkStatus();
   const absl::StatusOr<StepGain> other =

@@ -1,11 +1,13 @@
 // Which recipe to use: each one's twin on a chip, as bounds, estimates and the TPU compiler see it.
 //
 //   Advise(llama, {.chip = "v6e", .workload = {.batch = 8}})
-//     tpu-exact-native    R3 1.000    R8 1.000    compiler -8 %    not recommended: the estimate sees no gain
+//     tpu-exact-native    R3 1.000    R8 1.000    layouts 1.062    compiler: gain    recommended
 //
 // A recipe is recommended only where all three agree: no loss at R3, a gain at the last rung beyond its
-// doubt, the compiler not against. Where they disagree all three are shown. A model that the chip refuses as
-// it is (it does not fit, its sizes do not divide) is said with the recipes whose twins it takes.
+// doubt, the compiler not against. Of layouts the estimate knows nothing but the compiler's word: a recipe
+// that moves nothing else is judged with the R4 term that this word makes. Where they disagree all three are
+// shown. A model that the chip refuses as it is (it does not fit, its sizes do not divide) is said with the
+// recipes whose twins it takes.
 #ifndef TWINFORGE_RECIPES_ADVISE_H_
 #define TWINFORGE_RECIPES_ADVISE_H_
 
@@ -72,6 +74,8 @@ struct Advice {
   std::optional<double> gain_at;
   std::optional<double> gain_at_bounds;  // R3
   std::optional<Interval> gain;          // last rung
+  // Of a twin that moves nothing but layouts, by the compiler's word at R4 (layout_term.h): class C.
+  std::optional<Interval> layout_gain;
   std::optional<double> twin_seconds;
   std::vector<RewriteWord> words;
   // Of all words: -1 some see a gain and none a loss, +1 some a loss, 0 no change; empty: nobody knows.

@@ -129,24 +129,6 @@ absl::StatusOr<StepReport> RunStep(const RecipeStep& step, const Transform& tran
 
 namespace {
 
-// A step that is switched off must exist: a misspelt name would switch nothing off and say nothing.
-absl::Status CheckDisabled(const LoadedRecipe& recipe, const RecipeOptions& options) {
-  for (const std::string& word : options.disabled) {
-    std::vector<std::string> known;
-    for (const RecipeStep& step : recipe.steps) {
-      const size_t space = step.name.find(' ');
-      known.push_back(step.name.substr(0, space));
-      known.push_back(step.name.substr(space + 1));
-    }
-    if (std::find(known.begin(), known.end(), word) != known.end()) continue;
-    const std::string nearest = Nearest(word, known);
-    return Error(1111, "--skip-step", absl::StrCat("the recipe ", recipe.name, " has no step \"", word, "\""),
-                 nearest.empty() ? "`twinforge recipe check` lists its steps"
-                                 : absl::StrCat("did you mean \"", nearest, "\"?"));
-  }
-  return absl::OkStatus();
-}
-
 // A step after which the target's config can no longer be said is undone; its places are refused with that
 // reason.
 StepReport Undone(StepReport report, const absl::Status& why) {
@@ -171,37 +153,61 @@ std::vector<std::string> StepLines(const RecipeReport& report) {
   return lines;
 }
 
+absl::Status CheckSkipped(const LoadedRecipe& recipe, const RecipeOptions& options) {
+  for (const std::string& word : options.disabled) {
+    std::vector<std::string> known;
+    for (const RecipeStep& step : recipe.steps) {
+      const size_t space = step.name.find(' ');
+      known.push_back(step.name.substr(0, space));
+      known.push_back(step.name.substr(space + 1));
+    }
+    if (std::find(known.begin(), known.end(), word) != known.end()) continue;
+    const std::string nearest = Nearest(word, known);
+    return Error(1111, "--skip-step", absl::StrCat("the recipe ", recipe.name, " has no step \"", word, "\""),
+                 nearest.empty() ? "`twinforge recipe check` lists its steps"
+                                 : absl::StrCat("did you mean \"", nearest, "\"?"));
+  }
+  return absl::OkStatus();
+}
+
+RecipeRun::RecipeRun(const Model& model, const RecipeOptions& options, Fidelity require)
+    : model_(&model), options_(&options), require_(require), graph_(model.graph) {}
+
+absl::Status RecipeRun::Add(const RecipeStep& step) {
+  TWIN_ASSIGN_OR_RETURN(std::unique_ptr<Transform> transform,
+                        MakeTransform(*step.parameters, options_->context));
+  if (IsDisabled(*options_, step, transform->name())) return absl::OkStatus();
+  const Graph before = graph_;
+  TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, *model_, require_, before, graph_));
+  if (options_->sayable && !report.sites.empty()) {
+    if (const absl::Status said = options_->sayable(graph_); !said.ok()) {
+      graph_ = before;
+      report = Undone(std::move(report), said);
+    }
+  }
+  TWIN_RETURN_IF_ERROR(CheckShadow(step, report, earlier_, transform->name()));
+  if (!report.sites.empty()) {
+    report_.fidelity = std::min(report_.fidelity, report.fidelity);
+    report_.bound = JoinBounds(report_.bound, report.bound);
+    earlier_[std::string(transform->name())] = report;
+  }
+  report_.sites += static_cast<int64_t>(report.sites.size());
+  report_.refused += static_cast<int64_t>(report.refused.size());
+  report_.steps.push_back(std::move(report));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options,
                                        Model& model) {
+  if (!recipe.sweeps.empty())
+    return Error(1114, recipe.sweeps[0].place, "the recipe has a sweep, and one twin is made at a time",
+                 "`twinforge score --sweep` scores every combination; write down the one that you choose");
   TWIN_RETURN_IF_ERROR(CheckRecipe(recipe, options.context));
-  TWIN_RETURN_IF_ERROR(CheckDisabled(recipe, options));
-  Graph graph = model.graph;
-  RecipeReport out;
-  std::map<std::string, StepReport> earlier;
-  for (const RecipeStep& step : recipe.steps) {
-    TWIN_ASSIGN_OR_RETURN(std::unique_ptr<Transform> transform,
-                          MakeTransform(*step.parameters, options.context));
-    if (IsDisabled(options, step, transform->name())) continue;
-    const Graph before = graph;
-    TWIN_ASSIGN_OR_RETURN(StepReport report, RunStep(step, *transform, model, recipe.require, before, graph));
-    if (options.sayable && !report.sites.empty()) {
-      if (const absl::Status said = options.sayable(graph); !said.ok()) {
-        graph = before;
-        report = Undone(std::move(report), said);
-      }
-    }
-    TWIN_RETURN_IF_ERROR(CheckShadow(step, report, earlier, transform->name()));
-    if (!report.sites.empty()) {
-      out.fidelity = std::min(out.fidelity, report.fidelity);
-      out.bound = JoinBounds(out.bound, report.bound);
-      earlier[std::string(transform->name())] = report;
-    }
-    out.sites += static_cast<int64_t>(report.sites.size());
-    out.refused += static_cast<int64_t>(report.refused.size());
-    out.steps.push_back(std::move(report));
-  }
-  model.graph = std::move(graph);
-  return out;
+  TWIN_RETURN_IF_ERROR(CheckSkipped(recipe, options));
+  RecipeRun run(model, options, recipe.require);
+  for (const RecipeStep& step : recipe.steps) TWIN_RETURN_IF_ERROR(run.Add(step));
+  model.graph = run.graph();
+  return run.report();
 }
 
 }  // namespace twinforge

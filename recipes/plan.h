@@ -4,6 +4,7 @@
 #define TWINFORGE_RECIPES_PLAN_H_
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,10 +36,35 @@ struct RecipeOptions {
   std::function<absl::Status(const Graph&)> sayable;
 };
 
+// TF1111 where a step that is switched off does not exist: misspelt, it would switch nothing off and say
+// nothing.
+absl::Status CheckSkipped(const LoadedRecipe& recipe, const RecipeOptions& options);
+
+// A recipe's run, one step after another. It is a value: recipes that begin alike share their beginning.
+class RecipeRun {
+ public:
+  // `model` and `options` must live as long as the run and its copies.
+  RecipeRun(const Model& model, const RecipeOptions& options, Fidelity require);
+
+  // Fails as RunRecipe() does; the run is then spent. A step that the options switch off does nothing.
+  absl::Status Add(const RecipeStep& step);
+
+  const Graph& graph() const { return graph_; }
+  const RecipeReport& report() const { return report_; }
+
+ private:
+  const Model* model_;
+  const RecipeOptions* options_;
+  Fidelity require_;
+  Graph graph_;
+  RecipeReport report_;
+  std::map<std::string, StepReport> earlier_;  // by transform, the last that rewrote something
+};
+
 // Rewrites model.graph. Fails whole (the model is then unchanged) where a step's `where`
 // selects nothing that the transform knows, an expectation is not met, a step is shadowed
 // by an earlier one, or a step claims less than the recipe requires. A place where the storage's dtype makes
-// a step claim less is refused instead.
+// a step claim less is refused instead. TF1114 for a recipe with sweeps.
 absl::StatusOr<RecipeReport> RunRecipe(const LoadedRecipe& recipe, const RecipeOptions& options,
                                        Model& model);
 

@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "recipes/recipe.pb.h"
+#include "recipes/sweep_axes.h"
 #include "recipes/values.h"
 
 namespace twinforge {
@@ -235,6 +236,13 @@ absl::StatusOr<LoadedRecipe> ParseRecipe(absl::string_view text, absl::string_vi
   if (recipe.steps.empty()) {
     return Error(1104, place, "the recipe has no step", "write at least one `step { ... }`");
   }
+  const auto* field = Recipe::descriptor()->FindFieldByName("sweep");
+  for (int i = 0; i < proto.sweep_size(); ++i) {
+    const TextFormat::ParseLocation at = places.GetLocation(field, i);
+    TWIN_ASSIGN_OR_RETURN(SweepAxis axis,
+                          AxisOf(proto.sweep(i), absl::StrCat(place, ":", at.line + 1, ":", at.column + 1)));
+    TWIN_RETURN_IF_ERROR(AddAxis(std::move(axis), recipe.sweeps));
+  }
   return recipe;
 }
 
@@ -250,6 +258,7 @@ absl::StatusOr<LoadedRecipe> LoadRecipe(const std::string& name_or_file) {
 }
 
 absl::Status CheckRecipe(const LoadedRecipe& recipe, const TransformContext& context) {
+  if (!recipe.sweeps.empty()) return SweptRecipe::Of(recipe, recipe.sweeps, context).status();
   for (const RecipeStep& step : recipe.steps) {
     absl::StatusOr<std::unique_ptr<Transform>> transform = MakeTransform(*step.parameters, context);
     if (!transform.ok()) return WithPlace(transform.status(), step.place);

@@ -22,12 +22,20 @@ struct RecipeStep {
   std::shared_ptr<const TransformStep> parameters;
 };
 
+// A key with several values: a Sweep of the recipe's, or `score --vary`.
+struct SweepAxis {
+  std::string key;                  // "pad_ffn.multiple", "3.pad_ffn.multiple", "pad_ffn", "batch"
+  std::string place;                // "my.textproto:4:1"
+  std::vector<std::string> values;  // as text, at least one, no two alike
+};
+
 struct LoadedRecipe {
   std::string name;
   std::string description;
   std::string text;  // the file as read
   Fidelity require = Fidelity::kReassociated;
   std::vector<RecipeStep> steps;  // `use` spliced
+  std::vector<SweepAxis> sweeps;  // where there are any, no one twin is meant: recipes/sweep_axes.h
 };
 
 // `name_or_file`: a name in the library, or a path (anything with '/' or ending in .textproto).
@@ -35,7 +43,8 @@ absl::StatusOr<LoadedRecipe> LoadRecipe(const std::string& name_or_file);
 // `place` stands before line:column in diagnostics.
 absl::StatusOr<LoadedRecipe> ParseRecipe(absl::string_view text, absl::string_view place);
 
-// Checks each step's parameters and claims under `context` (merge_lora's adapters aside).
+// Checks each step's parameters and claims under `context` (merge_lora's adapters aside), of a recipe with
+// sweeps for every value.
 absl::Status CheckRecipe(const LoadedRecipe& recipe, const TransformContext& context);
 
 // Paths that merge_lora steps name, to be loaded before CheckRecipe.

@@ -15,17 +15,6 @@ namespace {
 
 constexpr int64_t kPagedHeadDim = 128;  // accepted by paged attention in jax 0.10.2 on every generation tried
 
-absl::StatusOr<ChipFacts> FactsFor(const TwinTarget& target) {
-  ChipFacts facts;
-  facts.shards = target.shards;
-  facts.kernel = target.kernel == "paged" ? kPagedHeadDim : 1;
-  if (target.chip.empty()) return facts;
-  TWIN_ASSIGN_OR_RETURN(ChipSummary chip, FindChip(target.chip));
-  if (chip.lanes > 0) facts.lanes = chip.lanes;
-  if (chip.mxu > 0) facts.mxu = chip.mxu;
-  return facts;
-}
-
 // An adapter's matrices that no step merged: the report names the refusals, and the ledger need not miss
 // them.
 void SetAsideUnmerged(Twin& twin) {
@@ -47,20 +36,37 @@ absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& targe
   return MakeTwinBy(std::move(loaded), target, std::move(model));
 }
 
-absl::StatusOr<Twin> MakeTwinBy(LoadedRecipe recipe, const TwinTarget& target, Model model) {
-  Twin twin;
-  twin.recipe = std::move(recipe);
-  TWIN_ASSIGN_OR_RETURN(twin.options.context.facts, FactsFor(target));
-  for (const RecipeStep& step : twin.recipe.steps) {
+absl::StatusOr<ChipFacts> FactsFor(const TwinTarget& target) {
+  ChipFacts facts;
+  facts.shards = target.shards;
+  facts.kernel = target.kernel == "paged" ? kPagedHeadDim : 1;
+  if (target.chip.empty()) return facts;
+  TWIN_ASSIGN_OR_RETURN(ChipSummary chip, FindChip(target.chip));
+  if (chip.lanes > 0) facts.lanes = chip.lanes;
+  if (chip.mxu > 0) facts.mxu = chip.mxu;
+  return facts;
+}
+
+absl::StatusOr<RecipeOptions> OptionsFor(const LoadedRecipe& recipe, const TwinTarget& target, Model& model) {
+  RecipeOptions options;
+  TWIN_ASSIGN_OR_RETURN(options.context.facts, FactsFor(target));
+  for (const RecipeStep& step : recipe.steps) {
     if (!step.parameters->has_merge_lora()) continue;
     const std::string& path = step.parameters->merge_lora().adapter();
     const auto instead = target.adapters.find(path);
     const bool moved = instead != target.adapters.end();
     absl::StatusOr<Adapter> adapter = LoadAdapter(moved ? instead->second : path, model);
     if (!adapter.ok()) return moved ? adapter.status() : WithPlace(adapter.status(), step.place);
-    twin.options.context.adapters[path] = *std::move(adapter);
+    options.context.adapters[path] = *std::move(adapter);
   }
-  twin.options.disabled = target.skip;
+  options.disabled = target.skip;
+  return options;
+}
+
+absl::StatusOr<Twin> MakeTwinBy(LoadedRecipe recipe, const TwinTarget& target, Model model) {
+  Twin twin;
+  twin.recipe = std::move(recipe);
+  TWIN_ASSIGN_OR_RETURN(twin.options, OptionsFor(twin.recipe, target, model));
   twin.model = std::move(model);
   RecipeOptions options = twin.options;
   if (target.published) {

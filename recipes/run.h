@@ -31,6 +31,13 @@ struct Twin {
   Model model;  // rewritten
 };
 
+// TF1701 for an unknown chip.
+absl::StatusOr<ChipFacts> FactsFor(const TwinTarget& target);
+
+// What a run of `recipe` on `model` needs beside them: the target's facts, what is switched off, and the
+// adapters that it names, whose tensors become sources of the model.
+absl::StatusOr<RecipeOptions> OptionsFor(const LoadedRecipe& recipe, const TwinTarget& target, Model& model);
+
 // Loads the recipe (and adapters that it names), checks it whole, applies it to `model`.
 absl::StatusOr<Twin> MakeTwin(const std::string& recipe, const TwinTarget& target, Model model);
 absl::StatusOr<Twin> MakeTwinBy(LoadedRecipe recipe, const TwinTarget& target, Model model);

@@ -111,21 +111,57 @@ def test_every_library_recipe_is_judged(tool, configs):
             if last:
                 assert last["low"] <= last["mid"] <= last["high"]
             if row["verdict"] == "recommended":
-                assert row["gain"]["bounds"] >= 1 and last["low"] > 1 and row["compiler"] != "loss"
+                layouts = row["gain"]["layouts"]
+                assert row["gain"]["bounds"] >= 1 and row["compiler"] != "loss"
+                assert last["low"] > 1 or last["low"] == last["high"] == 1 and layouts["low"] > 1 and row["compiler"] == "gain"
             if row["verdict"] == "refused":
                 assert re.fullmatch(r"TF1\d{3}", row["refused"]["code"])
 
 
-def test_disagreement_shows_all_three(tool, llama):
-    """The compiler rewards fused projections that lie [in, out]; bounds and estimates do not see them."""
-    _, rows = advise(tool, llama, "--batch", 8, "--context", 2048)
+def test_layouts_are_judged_by_the_compiler_s_word(tool, llama):
+    """The compiler rewards fused projections that lie [in, out]; bounds and fitted constants do not see them."""
+    said, rows = advise(tool, llama, "--batch", 8, "--context", 2048)
     native = rows["tpu-exact-native"]
-    assert native["verdict"] == "not recommended" and native["compiler"] == "gain"
-    assert native["gain"]["bounds"] == 1 and native["gain"]["last"]["mid"] == 1
-    assert all(word in native["reason"] for word in ("bounds", "estimate", "compiler"))
+    assert native["verdict"] == "recommended" and native["compiler"] == "gain"
+    assert native["gain"]["bounds"] == 1 and native["gain"]["last"] == {"low": 1, "mid": 1, "high": 1}
+    assert all(word in native["reason"] for word in ("bounds: no change", "estimate: no change, with the compiler's word", "compiler"))
     words = {(word["rewrite"], word["of"]): word for word in native["words"]}
     assert words["orient_weights", "layer"]["source"] == "compiled rows" and words["orient_weights", "layer"]["high"] < 0
     assert rows["tpu-exact-portable"]["verdict"] == "nothing to do"
+    # The term anew: R4 of layers and head, times what the compiler says of the largest word alone, or of all.
+    score = tool.json("score", "--from-config", llama, "--chip", "v6e", "--batch", 8, "--context", 2048)
+    seconds = {"layer": sum(sum(op["added_seconds"][:5]) for op in score["ops"] if op["path"].startswith("layers.")),
+               "head": sum(sum(op["added_seconds"][:5]) for op in score["ops"] if op["op"] == "lm_head")}
+    gains = {of: [word["low"] for word in native["words"] if word["of"] == of and word["sign"] < 0] for of in seconds}
+    assert all(word["sign"] < 0 and word["low"] == word["high"] for word in native["words"])
+    step = score["seconds"]["mid"]
+    largest = step / (step + sum(seconds[of] * min(gains[of]) for of in seconds))
+    every = step / (step + sum(seconds[of] * sum(gains[of]) for of in seconds))
+    term = native["gain"]["layouts"]
+    assert term["low"] == pytest.approx(largest, rel=1e-9) and term["mid"] == pytest.approx(largest, rel=1e-9)
+    assert term["high"] == pytest.approx(every, rel=1e-9)
+    # docs/cost.md shows the row.
+    out = tool("advise", "--from-config", llama, "--chip", "v6e", "--batch", 8, "--context", 2048).out
+    row = next(line for line in out.splitlines() if line.startswith("  tpu-exact-native "))
+    assert row in (ROOT / "docs" / "cost.md").read_text()
+
+
+@pytest.mark.parametrize("words, why", [(["--phase", "prefill", "--batch", 8, "--context", 2048], "the compiler decides nothing there"),
+                                        (["--chips", 8, "--batch", 8, "--context", 2048], "nobody compiled eight devices")])
+def test_layouts_without_the_compiler_s_word_are_not_recommended(tool, llama, words, why):
+    _, rows = advise(tool, llama, *words)
+    native = rows["tpu-exact-native"]
+    assert native["verdict"] == "not recommended" and native["gain"]["layouts"] is None, why
+
+
+def test_disagreement_shows_all_three(tool, llama, tmp_path):
+    """Zeros beside every head cost bytes at the bounds, whatever the compiler says."""
+    recipe = tmp_path / "wide.textproto"
+    recipe.write_text('name: "wide"\nstep { pad_head_dim { form: NATIVE multiple: 256 } }\n')
+    _, rows = advise(tool, llama, "--recipe", recipe, "--batch", 8, "--context", 2048)
+    wide = rows["wide"]
+    assert wide["verdict"] == "not recommended" and wide["gain"]["bounds"] < 1 and wide["gain"]["layouts"] is None
+    assert all(word in wide["reason"] for word in ("bounds: +", "estimate: +", "compiler"))
 
 
 def test_recommended_where_all_three_agree(tool, llama, tmp_path):

@@ -1,0 +1,193 @@
+#include "cost/views.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "cost/chip_file.h"
+#include "cost/gain.h"
+#include "cost/terms.h"
+
+namespace twinforge {
+namespace {
+
+constexpr size_t kBounds = 4;  // R0 to R3
+constexpr size_t kLast = kBounds + kEstimateRungs - 1;
+
+double Bound(const NodeTerms& node, double peak) {
+  return std::max({peak, node.dtype, node.shape, node.memory});
+}
+
+class Viewer {
+ public:
+  Viewer(const Forecast& forecast, StepTerms terms, FittedConstants fitted)
+      : forecast_(forecast), score_(forecast.score), terms_(std::move(terms)), fitted_(std::move(fitted)) {}
+
+  LadderViews All() const {
+    LadderViews views;
+    for (size_t rung = kBounds; rung <= kLast; ++rung) views.rungs.push_back(RungAt(rung));
+    for (size_t rung = 1; rung <= kLast; ++rung)
+      views.removals.push_back({score_.ladder[rung].rung, score_.ladder[rung].name, Without(rung)});
+    views.gaps = Gaps();
+    return views;
+  }
+
+ private:
+  // Of the whole step at an estimate's rung, under other constants.
+  double SecondsAt(size_t rung, const Constants& constants) const {
+    const size_t at = rung - kBounds;
+    double seconds = EstimateRest(terms_.hosted, constants)[at];
+    for (size_t i = 0; i < terms_.kinds.size(); ++i)
+      seconds += static_cast<double>(terms_.uses[i]) * EstimateNode(terms_.kinds[i], fitted_, constants)[at];
+    return seconds;
+  }
+
+  RungView RungAt(size_t rung) const;
+  NodeTerms Relieved(const NodeTerms& node, double peak, size_t rung) const;
+  Constants ConstantsWithout(size_t rung) const;
+  double Without(size_t rung) const;
+  std::vector<MappingGap> Gaps() const;
+
+  const Forecast& forecast_;
+  const Score& score_;
+  StepTerms terms_;
+  FittedConstants fitted_;
+};
+
+RungView Viewer::RungAt(size_t rung) const {
+  RungView view{.rung = score_.ladder[rung].rung};
+  const double own = score_.ladder[rung].seconds;
+  view.seconds = Band(own, fitted_.band, forecast_.bound);
+  const double mid = SecondsAt(rung, fitted_.mid);
+  Constants low = fitted_.mid, high = fitted_.mid;
+  double squares = 0, assumed = 0;
+  for (int i = 0; i < kConstants; ++i) {
+    const auto capped = [&](double value) {
+      return AllConstants()[i].unit == "share" ? std::min(value, 1.0) : value;
+    };
+    low[i] *= std::exp(-kFourInFive * fitted_.spread[i]);
+    high[i] = capped(high[i] * std::exp(kFourInFive * fitted_.spread[i]));
+    Constants moved = fitted_.mid;
+    moved[i] *= std::exp(fitted_.spread[i]);
+    const double change = std::log(SecondsAt(rung, moved) / mid);
+    if (change == 0) continue;
+    view.doubts.push_back({static_cast<Constant>(i), change * change});
+    squares += change * change;
+    if (fitted_.assumed[i]) assumed += change * change;
+  }
+  for (Doubt& doubt : view.doubts) doubt.share /= squares;
+  std::stable_sort(view.doubts.begin(), view.doubts.end(),
+                   [](const Doubt& a, const Doubt& b) { return a.share > b.share; });
+  view.certifiable = assumed <= 0.5 * squares;
+  view.envelope = {std::clamp(SecondsAt(rung, low), forecast_.bound, own), own,
+                   std::max(own, SecondsAt(rung, high))};
+  return view;
+}
+
+// The node where one constraint of its bound does not hold: operations at the chip's best rate (R1), no idle
+// places (R2), no bytes (R3), no exchange (R5).
+NodeTerms Viewer::Relieved(const NodeTerms& node, double peak, size_t rung) const {
+  NodeTerms out = node;
+  const auto compute = [&](double factor) {
+    for (double* seconds : {&out.shape, &out.kernels, &out.attention}) *seconds *= factor;
+  };
+  switch (rung) {
+    case 1:
+      if (node.dtype > peak) compute(peak / node.dtype);
+      out.dtype = std::min(peak, node.dtype);
+      break;
+    case 2:
+      if (node.shape > node.dtype) compute(node.dtype / node.shape);
+      break;
+    case 3:
+      out.memory = out.weight_read = out.cache_read = out.vector = 0;
+      break;
+    case 5:
+      out.exchange = out.messages = 0;
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+// A rung of constants is dropped with them. R4's share does not overlap, so that its node is the bound
+// itself.
+Constants Viewer::ConstantsWithout(size_t rung) const {
+  Constants constants = fitted_.mid;
+  for (int i = 0; i < kConstants; ++i) {
+    if (AllConstants()[i].rung == score_.ladder[rung].rung) constants[i] = 0;
+  }
+  return constants;
+}
+
+double Viewer::Without(size_t rung) const {
+  const Constants constants = ConstantsWithout(rung);
+  double seconds = EstimateRest(terms_.hosted, constants)[kEstimateRungs - 1];
+  for (size_t i = 0; i + 1 < score_.ops.size(); ++i) {  // the last is the step's own
+    const double peak = score_.attribution[i][0];
+    if (i >= terms_.step.nodes.size()) {  // only in the source
+      seconds += peak;
+      continue;
+    }
+    const NodeTerms& kept = terms_.kinds[terms_.step.nodes[i].kind];
+    const NodeTerms node = Relieved(kept, peak, rung);
+    const EstimateTimes times = EstimateNode(node, fitted_, constants);
+    const double bound = Bound(node, peak);
+    // Without R4 a node takes its bound and what comes after the rung.
+    const double dropped =
+        rung == kBounds ? bound + (times.back() - times[0]) : std::max(bound, times.back());
+    const double whole =
+        std::max(Bound(kept, peak), EstimateNode(kept, fitted_, fitted_.mid)[kEstimateRungs - 1]);
+    seconds += std::min(dropped, whole);
+  }
+  return std::min(seconds, score_.ladder.back().seconds);
+}
+
+std::vector<MappingGap> Viewer::Gaps() const {
+  std::vector<MappingGap> gaps;
+  MappingGap all{.op = "step"};
+  for (size_t i = 0; i < score_.ops.size(); ++i) {
+    const std::vector<double>& steps = score_.attribution[i];
+    double at = 0;
+    MappingGap row{.op = score_.ops[i].op};
+    for (size_t rung = 0; rung <= 5; ++rung) {
+      at += steps[rung];
+      if (rung == 0) row.r0 = at;
+      if (rung == 1) row.r1 = at;
+    }
+    row.r5 = at;
+    const auto same =
+        std::find_if(gaps.begin(), gaps.end(), [&](const MappingGap& gap) { return gap.op == row.op; });
+    MappingGap& into = same == gaps.end() ? gaps.emplace_back(MappingGap{.op = row.op}) : *same;
+    for (MappingGap* gap : {&into, &all}) {
+      gap->r0 += row.r0;
+      gap->r1 += row.r1;
+      gap->r5 += row.r5;
+    }
+  }
+  gaps.erase(std::remove_if(gaps.begin(), gaps.end(), [](const MappingGap& gap) { return gap.r5 == 0; }),
+             gaps.end());
+  std::stable_sort(gaps.begin(), gaps.end(),
+                   [](const MappingGap& a, const MappingGap& b) { return a.r5 > b.r5; });
+  gaps.push_back(all);
+  return gaps;
+}
+
+}  // namespace
+
+absl::StatusOr<LadderViews> ViewsOf(const Forecast& forecast, const Graph& graph, const std::string& chip,
+                                    const Workload& workload, const std::string& stack,
+                                    const std::string& format) {
+  TWIN_CHECK(forecast.feasible, "a step that does not fit has no estimate");
+  TWIN_ASSIGN_OR_RETURN(const ChipFigures* figures, FindChipFacts(chip));
+  TWIN_ASSIGN_OR_RETURN(const Chip* file, FindIn(ShippedChips(), chip));
+  Workload at_random = workload;
+  if (at_random.routing == Routing::kSame) at_random.routing = Routing::kExpected;
+  TWIN_ASSIGN_OR_RETURN(StepTerms terms, TermsOf(*figures, graph, at_random));
+  return Viewer(forecast, std::move(terms), ConstantsFor(ShippedCalibration(), stack, *file, format)).All();
+}
+
+}  // namespace twinforge
