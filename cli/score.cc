@@ -59,11 +59,11 @@ Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
 }
 
 // Each estimate's interval, the removal view and the mapping gaps, of a step that fits.
-absl::Status AddViews(absl::string_view who, const Forecast& forecast, const Graph& graph,
-                      const ScoreRequest& request, Json& json, std::string& human) {
+absl::Status AddViews(absl::string_view who, const Forecast& forecast, const ScoreRequest& request,
+                      Json& json, std::string& human) {
   if (!forecast.feasible) return absl::OkStatus();
-  TWIN_ASSIGN_OR_RETURN(const LadderViews views, ViewsOf(forecast, graph, request.chip, request.workload,
-                                                         request.stack, request.format));
+  TWIN_ASSIGN_OR_RETURN(const LadderViews views,
+                        ViewsOf(forecast, request.chip, request.stack, request.format));
   AddViewsJson(views, json);
   absl::StrAppend(&human, ViewsText(who, views));
   return absl::OkStatus();
@@ -82,7 +82,7 @@ absl::StatusOr<Json> Scored(const Graph& graph, const ScoreRequest& request) {
   Json json = ForecastJson(forecast);
   json.erase("ops");  // of thousands of rows nobody reads them
   std::string human;
-  TWIN_RETURN_IF_ERROR(AddViews("", forecast, graph, request, json, human));
+  TWIN_RETURN_IF_ERROR(AddViews("", forecast, request, json, human));
   return json;
 }
 
@@ -154,13 +154,13 @@ absl::StatusOr<Outcome> RunSteps(const Graph& source, const std::optional<Graph>
   std::string views;
   if (of_source.ok()) {
     outcome.json = ForecastJson(*of_source);
-    TWIN_RETURN_IF_ERROR(AddViews(of_twin ? "source" : "", *of_source, source, request, outcome.json, views));
+    TWIN_RETURN_IF_ERROR(AddViews(of_twin ? "source" : "", *of_source, request, outcome.json, views));
   }
   outcome.json["chip"] = flags.chip;
   outcome.json["workload"] = WorkloadJson(flags, request);
   if (of_twin) {
     outcome.json["twin"] = ForecastJson(*of_twin);
-    TWIN_RETURN_IF_ERROR(AddViews("twin", *of_twin, *twin_graph, request, outcome.json["twin"], views));
+    TWIN_RETURN_IF_ERROR(AddViews("twin", *of_twin, request, outcome.json["twin"], views));
   }
   if (of_source.ok()) {
     outcome.human = ForecastText(*of_source, of_twin) + views;

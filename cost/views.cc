@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <memory>
+#include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -22,8 +24,8 @@ double Bound(const NodeTerms& node, double peak) {
 
 class Viewer {
  public:
-  Viewer(const Forecast& forecast, StepTerms terms, FittedConstants fitted)
-      : forecast_(forecast), score_(forecast.score), terms_(std::move(terms)), fitted_(std::move(fitted)) {}
+  Viewer(const Forecast& forecast, FittedConstants fitted)
+      : forecast_(forecast), score_(forecast.score), terms_(forecast.terms), fitted_(std::move(fitted)) {}
 
   LadderViews All() const {
     LadderViews views;
@@ -38,7 +40,7 @@ class Viewer {
   // Of the whole step at an estimate's rung, under other constants.
   double SecondsAt(size_t rung, const Constants& constants) const {
     const size_t at = rung - kBounds;
-    double seconds = EstimateRest(terms_.hosted, constants)[at];
+    double seconds = EstimateRest(terms_, fitted_, constants)[at];
     for (size_t i = 0; i < terms_.kinds.size(); ++i)
       seconds += static_cast<double>(terms_.uses[i]) * EstimateNode(terms_.kinds[i], fitted_, constants)[at];
     return seconds;
@@ -52,7 +54,7 @@ class Viewer {
 
   const Forecast& forecast_;
   const Score& score_;
-  StepTerms terms_;
+  const StepTerms& terms_;
   FittedConstants fitted_;
 };
 
@@ -87,9 +89,11 @@ RungView Viewer::RungAt(size_t rung) const {
 }
 
 // The node where one constraint of its bound does not hold: operations at the chip's best rate (R1), no idle
-// places (R2), no bytes (R3), no exchange (R5).
+// places (R2), no bytes (R3), no exchange (R5), nothing that the engine pads (R8).
 NodeTerms Viewer::Relieved(const NodeTerms& node, double peak, size_t rung) const {
   NodeTerms out = node;
+  if (rung == kLast) out.padded = nullptr;
+  if (out.padded != nullptr) out.padded = std::make_shared<NodeTerms>(Relieved(*out.padded, peak, rung));
   const auto compute = [&](double factor) {
     for (double* seconds : {&out.shape, &out.kernels, &out.attention}) *seconds *= factor;
   };
@@ -125,22 +129,27 @@ Constants Viewer::ConstantsWithout(size_t rung) const {
 
 double Viewer::Without(size_t rung) const {
   const Constants constants = ConstantsWithout(rung);
-  double seconds = EstimateRest(terms_.hosted, constants)[kEstimateRungs - 1];
+  // Bubbles come with the last rung, and with no constant.
+  double seconds = EstimateRest(terms_, fitted_, constants)[kEstimateRungs - (rung == kLast ? 2 : 1)];
   for (size_t i = 0; i + 1 < score_.ops.size(); ++i) {  // the last is the step's own
-    const double peak = score_.attribution[i][0];
+    const std::vector<double>& rungs = score_.attribution[i];
+    const double bound = std::accumulate(rungs.begin(), rungs.begin() + kBounds, 0.0);
     if (i >= terms_.step.nodes.size()) {  // only in the source
-      seconds += peak;
+      seconds += bound;
       continue;
     }
-    const NodeTerms& kept = terms_.kinds[terms_.step.nodes[i].kind];
+    const NodeUse& use = terms_.step.nodes[i];
+    const double passes = static_cast<double>(terms_.stages[use.stage].passes);
+    if (passes == 0) continue;
+    const double peak = rungs[0] / passes;
+    const NodeTerms& kept = terms_.kinds[use.kind];
     const NodeTerms node = Relieved(kept, peak, rung);
     const EstimateTimes times = EstimateNode(node, fitted_, constants);
-    const double bound = Bound(node, peak);
     // Without R4 a node takes its bound and what comes after the rung.
-    const double dropped =
-        rung == kBounds ? bound + (times.back() - times[0]) : std::max(bound, times.back());
-    const double whole =
-        std::max(Bound(kept, peak), EstimateNode(kept, fitted_, fitted_.mid)[kEstimateRungs - 1]);
+    const double dropped = rung == kBounds
+                               ? bound + passes * (times.back() - times[0])
+                               : std::max(std::min(bound, passes * Bound(node, peak)), passes * times.back());
+    const double whole = std::max(bound, passes * EstimateNode(kept, fitted_, fitted_.mid).back());
     seconds += std::min(dropped, whole);
   }
   return std::min(seconds, score_.ladder.back().seconds);
@@ -178,16 +187,11 @@ std::vector<MappingGap> Viewer::Gaps() const {
 
 }  // namespace
 
-absl::StatusOr<LadderViews> ViewsOf(const Forecast& forecast, const Graph& graph, const std::string& chip,
-                                    const Workload& workload, const std::string& stack,
-                                    const std::string& format) {
+absl::StatusOr<LadderViews> ViewsOf(const Forecast& forecast, const std::string& chip,
+                                    const std::string& stack, const std::string& format) {
   TWIN_CHECK(forecast.feasible, "a step that does not fit has no estimate");
-  TWIN_ASSIGN_OR_RETURN(const ChipFigures* figures, FindChipFacts(chip));
   TWIN_ASSIGN_OR_RETURN(const Chip* file, FindIn(ShippedChips(), chip));
-  Workload at_random = workload;
-  if (at_random.routing == Routing::kSame) at_random.routing = Routing::kExpected;
-  TWIN_ASSIGN_OR_RETURN(StepTerms terms, TermsOf(*figures, graph, at_random));
-  return Viewer(forecast, std::move(terms), ConstantsFor(ShippedCalibration(), stack, *file, format)).All();
+  return Viewer(forecast, ConstantsFor(ShippedCalibration(), stack, *file, format)).All();
 }
 
 }  // namespace twinforge

@@ -45,9 +45,8 @@ struct LadderViews {
 };
 
 // `forecast`: of ForecastStep() with the same arguments, feasible.
-absl::StatusOr<LadderViews> ViewsOf(const Forecast& forecast, const Graph& graph, const std::string& chip,
-                                    const Workload& workload, const std::string& stack,
-                                    const std::string& format);
+absl::StatusOr<LadderViews> ViewsOf(const Forecast& forecast, const std::string& chip,
+                                    const std::string& stack, const std::string& format);
 
 }  // namespace twinforge
 

@@ -23,7 +23,7 @@ Viewed View(const Graph& graph, const std::string& chip, const Workload& workloa
   absl::StatusOr<Forecast> forecast = ForecastStep(graph, useful, chip, workload, stack, "bf16");
   EXPECT_TRUE(forecast.ok()) << forecast.status();
   viewed.forecast = *std::move(forecast);
-  absl::StatusOr<LadderViews> views = ViewsOf(viewed.forecast, graph, chip, workload, stack, "bf16");
+  absl::StatusOr<LadderViews> views = ViewsOf(viewed.forecast, chip, stack, "bf16");
   EXPECT_TRUE(views.ok()) << views.status();
   viewed.views = *std::move(views);
   return viewed;
