@@ -89,7 +89,7 @@ Asked Draw(std::mt19937_64& random, const std::vector<std::string>& chips) {
   SetFormat(asked.format, w);
   w.phase = random() % 3 == 0 ? Phase::kPrefill : Phase::kDecode;
   w.batch = Pick<int64_t>(random, {1, 2, 7, 16, 64, 300});
-  w.context = Pick<int64_t>(random, {1, 17, 512, 2048, 20000});
+  w.context = Pick<int64_t>(random, {1, 17, 512, 2048, 20000, 400000});
   if (w.phase == Phase::kPrefill) w.past = Pick<int64_t>(random, {0, 0, 100});
   w.shards = Pick<int64_t>(random, {1, 1, 2, 4, 8, 3});
   w.dp = Pick<int64_t>(random, {1, 1, 2, 4});
@@ -172,7 +172,8 @@ void ExpectNoLess(const Forecast& more, const Forecast& less) {
   EXPECT_GE(more.seconds.mid + lost, less.seconds.mid);
 }
 
-constexpr int kDraws = 3000;
+constexpr int kDraws = 5000;  // more than half of them are refused
+constexpr int kEnough = 1500;
 
 TEST(Forecasts, KeepTheirLaws) {
   std::mt19937_64 random(1711);
@@ -198,7 +199,7 @@ TEST(Forecasts, KeepTheirLaws) {
     EXPECT_EQ(Bytes(*forecast), Bytes(*Of(asked))) << "asked twice, answered differently";
   }
   EXPECT_EQ(scored_on.size(), chips.size());
-  EXPECT_GT(scored, kDraws / 2);
+  EXPECT_GT(scored, kEnough);
   // Sizes that do not divide, types that a chip cannot multiply, networks not published, memory too small.
   EXPECT_THAT(refused, ::testing::IsSubsetOf({1702, 1703, 1704, 1706, 1712}));
   EXPECT_THAT(refused, ::testing::IsSupersetOf({1702, 1704, 1712}));
@@ -227,7 +228,7 @@ TEST(Forecasts, OfMoreWorkTakeNoLess) {
     ++compared;
     ExpectNoLess(*most, *less);
   }
-  EXPECT_GT(compared, kDraws / 2);
+  EXPECT_GT(compared, kEnough);
 }
 
 Diagnostic Refusal(const absl::Status& status) {

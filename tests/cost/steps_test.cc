@@ -240,8 +240,8 @@ TEST(Recurrences, KeepAStateThatLongerSequencesDoNotGrow) {
 TEST(Recurrences, AreSplitByHeadsAndChannelsAndNotAlongTheSequence) {
   for (const Mixer mixer : {Mixer::kShortConv, Mixer::kStateSpace, Mixer::kDeltaRule}) {
     const Graph graph = MakeModel({.mixer = mixer});
-    const StepTerms one = Terms(graph, "v6e", {.batch = 8}),
-                    four = Terms(graph, "v6e", {.batch = 8, .shards = 4});
+    const StepTerms one = Terms(graph, "h100_sxm", {.batch = 8}),
+                    four = Terms(graph, "h100_sxm", {.batch = 8, .shards = 4});
     EXPECT_LT(four.cache_bytes.value(), one.cache_bytes.value());
     EXPECT_EQ(four.kinds.size(), one.kinds.size());
     Workload w = {.batch = 8};
