@@ -132,6 +132,21 @@ class CertChecker {
     sums[2] = sums[2] + p.shape_seconds;
   }
 
+  // A mixture takes the scores before it: as many rows, places and pairs.
+  void Pairs(const std::vector<CertProduct>& products) {
+    for (size_t i = 0; i < products.size(); ++i) {
+      const CertProduct& p = products[i];
+      const bool scored = i > 0 && products[i - 1].kind == "scores";
+      if (scored != (p.kind == "mix")) out_.Add(p.line, "scores and their mix stand together");
+      if (!scored || p.kind != "mix") continue;
+      out_.Expect(p.line, "m", p.m, products[i - 1].m);
+      out_.Expect(p.line, "k", p.k, products[i - 1].n);
+      out_.Expect(p.line, "pairs", p.pairs, products[i - 1].pairs);
+    }
+    if (!products.empty() && products.back().kind == "scores")
+      out_.Add(products.back().line, "scores and their mix stand together");
+  }
+
   Wide Traffic(const CertOp& op) {
     Wide crossing;
     for (const CertArray& array : op.arrays) crossing = crossing + Array(array);
@@ -149,6 +164,7 @@ class CertChecker {
     std::vector<Wide> rungs(4);
     Wide converts;
     rungs[0] = Quotient21(op.useful * 2, rules_.best() * devices_);
+    Pairs(op.products);
     for (const CertProduct& product : op.products) {
       Useful(product, op.op == "moe");
       Product(product, rungs, converts);

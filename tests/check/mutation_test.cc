@@ -73,8 +73,8 @@ TEST(Mutation, OfAnyByteIsRejected) {
 }
 
 // Whether the digit at `at` of a line enters a bound or what is said of it. Left free are texts and hashes,
-// extents of arrays (padding may swallow what they grow by), activations that stay on chip, rates of types
-// and units that no product uses, and constants of estimates, which are carried.
+// extents of arrays (padding may swallow what they grow by), activations that stay on chip, how many ops cost
+// nothing, rates of types and units that no product uses, and constants of estimates, which are carried.
 bool EntersABound(const std::string& line, size_t at) {
   for (const char* begins : {"constant ", "peak ", "number vector_rate", "  operand ", "  result ", "tool ",
                              "model ", "twin ", "chip ", "measured ", "convert ", "mix ", "  note "}) {
@@ -83,6 +83,8 @@ bool EntersABound(const std::string& line, size_t at) {
   bool quoted = false;
   for (size_t i = 0; i < at; ++i) quoted ^= line[i] == '"' && line[i - 1] != '\\';
   if (quoted) return absl::StartsWith(line, "form ") || absl::StartsWith(line, "    as ");
+  // Of ops that cost nothing there may be any number.
+  if (absl::StartsWith(line, "op ") && absl::EndsWith(line, " useful 0") && at < line.find('"')) return false;
   const size_t shape = line.find(" shape ");
   const bool array = absl::StrContains(line, " bits ");
   return !array || at < shape || at > line.find(" bytes ");

@@ -104,7 +104,9 @@ def recompute(text):
             op = {"nodes": int(w[1]), "op": w[2], "times": [zepto(2 * int(w[5]), devices * best), 0, 0, 0], "bytes": 0}
             op |= {"useful": int(w[5]), "products": 0, "spilled": 0}
         elif w[0] == "product":
-            product = pairs_of(w)
+            before, product = product, pairs_of(w)
+            if product["product"] == "mix":
+                assert [before[k] for k in ("product", "m", "n", "pairs")] == ["scores", *[product[k] for k in ("m", "k", "pairs")]], w
         elif w[0] == "as":
             a = pairs_of(w)
             speed = min(rate[t] for t in a["as"].strip('"').split(" x ") if t in rate)
