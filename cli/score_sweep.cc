@@ -54,7 +54,7 @@ absl::StatusOr<ScoreRequest> StepOf(const Model& model, const ScoreFlags& step,
   CsvTable table;
   for (const SweepAxis& axis : axes) table.columns.push_back(axis.key);
   std::string config;
-  TWIN_ASSIGN_OR_RETURN(const ScoreFlags flags, FlagsOfRow(step, table, {.cells = values}, config));
+  TWIN_ASSIGN_OR_RETURN(const ScoreFlags flags, FlagsOfRow(step, table, {.cells = values}, "sweep", config));
   return RequestOf(flags, model.config);
 }
 
