@@ -223,7 +223,8 @@ Wide CertRules::Folds(const CertProduct& p) const {
 Wide CertRules::Tiles(const CertProduct& p) const {
   const CertTile& tile = *certificate_.tile;
   const int64_t wider = std::max(BitsOf(p.left), BitsOf(p.right));
-  if (wider == 0) return Wide::None();
+  // A tile holds whole elements.
+  if (wider == 0 || (tile.k_bits > wider && tile.k_bits % wider != 0)) return Wide::None();
   const Wide a = tile.m;
   const Wide b = tile.n;
   const Wide c = std::max<int64_t>(1, tile.k_bits / wider);

@@ -176,8 +176,11 @@ TEST(WrongLines, AreNamedWithWhatFollows) {
   EXPECT_THAT(said("useful 134283264 idle 0", "useful 134283263 idle 1"),
               HasSubstr("idle is 1, and 0 follows"));
   EXPECT_THAT(said("spared 134217728", "spared 134217729"), HasSubstr("spared is 134217729"));
-  EXPECT_THAT(said("kept 64 bf16", "kept 60 bf16"), HasSubstr("caches are read of 4294967296 bytes"));
-  EXPECT_THAT(said("parameter 64 bf16", "parameter 6 bf16"), HasSubstr("parameters are read of "));
+  const std::string cache = "  cache bf16 bits 16 shape 16x8x2048x128 bytes 67108864\n";
+  EXPECT_THAT(said(cache, cache + cache), HasSubstr("caches are read of 8589934592 bytes"));
+  const std::string head = "  weight bf16 bits 16 shape 4096x128256 bytes 1050673152\n";
+  EXPECT_THAT(said(head, head + head + head), HasSubstr("parameters are read of 17111195648 bytes"));
+  EXPECT_THAT(said("left bf16 right bf16", "left bf16 right i16"), HasSubstr("know no way to multiply"));
   EXPECT_THAT(said("parameter 65 bf16 bits 16", "parameter 65 bf16 bits 8"), HasSubstr("bits of bf16 is 8"));
   for (const Diagnostic& d : Checked(Sealed(Replaced(text, "tile 603979776", "tile 603979777"))).findings)
     EXPECT_EQ(d.code, 1811);

@@ -195,8 +195,9 @@ TEST(Shards, RefusalsNameThePad) {
   EXPECT_EQ(Refusal(MakeModel({.heads = 24, .kv_heads = 6}), {.shards = 4}).hint,
             "replicate_kv_heads to 12 would do");
   // Padded inside the groups of their kv heads: 33 would be no multiple of eight groups.
-  EXPECT_EQ(Refusal(MakeModel({.heads = 32, .kv_heads = 8}), {.shards = 3}).hint, "pad_heads to 48 would do");
-  EXPECT_TRUE(Count(MakeModel({.heads = 48, .kv_heads = 24}), {.shards = 3}).kinds.size() > 0);
+  EXPECT_EQ(Refusal(MakeModel({.heads = 32, .kv_heads = 8, .vocab = 300}), {.shards = 3}).hint,
+            "pad_heads to 48 would do");
+  EXPECT_TRUE(Count(MakeModel({.heads = 48, .kv_heads = 24, .vocab = 300}), {.shards = 3}).kinds.size() > 0);
 }
 
 TEST(Experts, AreTheLeastUnlessDeclaredOtherwise) {

@@ -69,6 +69,7 @@ def recompute(text):
     def macs(p, bits):  # the closed forms
         m, k, n, count, pairs = (int(p.get(key, 0)) for key in ("m", "k", "n", "count", "pairs"))
         if tile:
+            assert tile["k_bits"] <= bits or tile["k_bits"] % bits == 0
             a, b, c = tile["m"], tile["n"], max(1, tile["k_bits"] // bits)
             return count * {"dense": min(up(m, a) * up(n, b), up(n, a) * up(m, b)) * up(k, c),
                             "scores": up(pairs, a * b) * up(k, c),
