@@ -184,13 +184,13 @@ std::string FrequencyLines(const Rope& rope, ConfigFields& config) {
            ", ",
            slow,
            "])  # pairs that turn so often are blended\n",
-           "    low, high = np.log(",
+           "    pairs = np.log(",
            trained(),
-           " / (turns * 2 * np.pi)) * ",
-           dim,
-           " / (2 * np.log(",
+           " / (turns * 2 * np.pi)) / np.log(",
            theta,
-           "))\n",
+           ")\n    low, high = pairs * ",
+           dim,
+           " / 2\n",
            whole ? "    low, high = np.floor(low), np.ceil(high)\n" : "",
            "    low, high = max(low, 0), min(high, ",
            dim,
@@ -250,9 +250,9 @@ std::string JaxEmitter::Rotate(const Rope& rope) {
   const bool halves = rope.style() == Rope::HALVES;
   const std::string dim = config_.Int("rotary_dim", rope.rotary_dim(), "places of a head that turn");
   std::string text = absl::StrCat(
-      "def $(x, angles):\n    \"\"\"x [batch, seq, heads, head_dim] with its first rotary_dim places turned, "
-      "place ",
-      halves ? "i with place i + rotary_dim / 2" : "2i with 2i + 1", ".\"\"\"\n",
+      "def $(x, angles):\n    \"\"\"x [batch, seq, heads, head_dim]: of the first rotary_dim places "
+      "each ",
+      halves ? "i turns with i + rotary_dim / 2" : "2i turns with 2i + 1", ".\"\"\"\n",
       "    cos, sin = (angle.astype(x.dtype) for angle in angles)\n", "    x, rest = x[..., :", dim,
       "], x[..., ", dim, ":]\n");
   if (halves) {
