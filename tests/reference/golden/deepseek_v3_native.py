@@ -68,7 +68,7 @@ def dot(spec, x, kernel, bias=None):
 
 
 def rotate(x, angles):
-    """x [batch, seq, heads, head_dim] with its first rotary_dim places turned, place 2i with 2i + 1."""
+    """x [batch, seq, heads, head_dim]: of the first rotary_dim places each 2i turns with 2i + 1."""
     cos, sin = (angle.astype(x.dtype) for angle in angles)
     x, rest = x[..., :CONFIG.rotary_dim], x[..., CONFIG.rotary_dim:]
     a, b = x[..., 0::2], x[..., 1::2]

@@ -68,7 +68,7 @@ def dot(spec, x, kernel, bias=None):
 
 
 def rotate(x, angles):
-    """x [batch, seq, heads, head_dim] with its first rotary_dim places turned, place i with place i + rotary_dim / 2."""
+    """x [batch, seq, heads, head_dim]: of the first rotary_dim places each i turns with i + rotary_dim / 2."""
     cos, sin = (angle.astype(x.dtype) for angle in angles)
     x, rest = x[..., :CONFIG.rotary_dim], x[..., CONFIG.rotary_dim:]
     a, b = jnp.split(x, 2, axis=-1)

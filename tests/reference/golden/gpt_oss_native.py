@@ -74,7 +74,7 @@ def dot(spec, x, kernel, bias=None):
 
 
 def rotate(x, angles):
-    """x [batch, seq, heads, head_dim] with its first rotary_dim places turned, place i with place i + rotary_dim / 2."""
+    """x [batch, seq, heads, head_dim]: of the first rotary_dim places each i turns with i + rotary_dim / 2."""
     cos, sin = (angle.astype(x.dtype) for angle in angles)
     x, rest = x[..., :CONFIG.rotary_dim], x[..., CONFIG.rotary_dim:]
     a, b = jnp.split(x, 2, axis=-1)
@@ -86,7 +86,8 @@ def rope_angles(positions, dtype):
     exponents = np.arange(0, CONFIG.rotary_dim, 2) / CONFIG.rotary_dim
     frequencies = CONFIG.rope_theta**-exponents
     turns = np.array([CONFIG.rope_beta_fast, CONFIG.rope_beta_slow])  # pairs that turn so often are blended
-    low, high = np.log(CONFIG.rope_trained_length / (turns * 2 * np.pi)) * CONFIG.rotary_dim / (2 * np.log(CONFIG.rope_theta))
+    pairs = np.log(CONFIG.rope_trained_length / (turns * 2 * np.pi)) / np.log(CONFIG.rope_theta)
+    low, high = pairs * CONFIG.rotary_dim / 2
     low, high = max(low, 0), min(high, CONFIG.rotary_dim - 1)
     high = high + 0.001 if low == high else high
     stretch = np.clip((np.arange(CONFIG.rotary_dim // 2) - low) / (high - low), 0, 1)
