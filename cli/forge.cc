@@ -74,6 +74,8 @@ void AddForge(CLI::App& app, Invocation& invocation) {
   verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
   verb->add_option("--progress", flags.progress, "auto, tty, plain or none")
       ->check(CLI::IsMember({"auto", "tty", "plain", "none"}));
+  verb->add_flag("--no-reference", flags.write.no_reference,
+                 "leave out reference/, the code that runs the twin");
   verb->add_flag("--dry-run", flags.dry_run, "plan only, write nothing");
   SetRun(verb, invocation, [] { return Forge(flags); });
 }

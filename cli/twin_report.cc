@@ -36,6 +36,7 @@ absl::StatusOr<ExportOptions> OptionsOf(const WriteFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(options.memory, ParseBytes(flags.memory));
   TWIN_ASSIGN_OR_RETURN(options.shard_bytes, ParseBytes(flags.shard_size));
   options.threads = flags.threads;
+  options.reference = !flags.no_reference;
   options.target = flags.to == "twin" ? Target::kTwin : Target::kHf;
   return options;
 }

@@ -16,6 +16,7 @@ struct WriteFlags {
   std::string memory = "2GiB";
   std::string shard_size = "5GiB";
   int threads = 2;
+  bool no_reference = false;
 };
 void AddWriteFlags(CLI::App* verb, WriteFlags& flags);
 // Only --memory and --threads.

@@ -7,6 +7,7 @@
 //     twin.manifest.textproto       recipe, fidelity, hashes, ledger, programs, graph
 //     README.md                     model card; tokenizer files and licence are copied
 //     README.source.md              the source's README.md
+//     reference/model.py            code that reads these files and computes what they say
 //
 // Output is streamed: the writer plans every byte offset from headers alone, reads boxes of whole rows that
 // fit the memory budget, and publishes the folder by one rename. Bytes do not depend on threads, budget or
@@ -57,7 +58,7 @@ struct Companion {
 struct ExportPlan {
   Target target = Target::kHf;
   std::vector<OutputFile> files;
-  std::vector<SmallFile> small_files;  // config.json, index, generation_config.json
+  std::vector<SmallFile> small_files;  // config.json, index, generation_config.json, reference/
   std::vector<Companion> companions;
   std::vector<LedgerRow> ledger;
   std::string layout;      // kHf: the name of the layout that says it
@@ -82,6 +83,7 @@ struct ExportOptions {
   int64_t memory = int64_t{2} << 30;  // --memory
   int threads = 2;                    // --threads
   int64_t shard_bytes = int64_t{5} << 30;
+  bool reference = true;  // reference/ is written, where there is code for the graph
   ExportSeams seams;
 };
 

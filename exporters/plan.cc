@@ -13,6 +13,7 @@
 #include "exporters/header.h"
 #include "exporters/manifest.h"
 #include "exporters/plan_parts.h"
+#include "exporters/reference_files.h"
 
 namespace twinforge {
 namespace {
@@ -20,15 +21,15 @@ namespace {
 // What one target says of the model, before it is cut into files.
 struct Content {
   std::vector<TwinTensor> tensors;
-  JsonValue config;  // null: none is written
-  std::string layout;
+  JsonValue config;                // null: none is written
+  const Layout* layout = nullptr;  // null: the twin's own
   std::vector<std::string> warnings;
 };
 
 absl::StatusOr<Content> ContentOfLayout(const Model& model, const Layout& layout) {
   Content content;
   TWIN_ASSIGN_OR_RETURN(content.tensors, TensorsOfLayout(layout, model.graph));
-  content.layout = layout.name;
+  content.layout = &layout;
   TWIN_ASSIGN_OR_RETURN(content.config, ConfigFromGraph(layout, model.graph, model.config));
   return content;
 }
@@ -145,6 +146,18 @@ absl::Status AddSmallFiles(const Model& model, const JsonValue& config, ExportPl
   return absl::OkStatus();
 }
 
+// A twin that no code is written for does without, and says so.
+absl::Status AddReference(const Model& model, const Content& content, ExportPlan& plan) {
+  absl::StatusOr<std::vector<SmallFile>> files = TwinReference(model.graph, content.tensors, content.layout);
+  if (files.ok()) {
+    plan.small_files = *std::move(files);
+    return absl::OkStatus();
+  }
+  if (!absl::IsUnimplemented(files.status())) return files.status();
+  plan.warnings.push_back(absl::StrCat("reference/ is not written: ", files.status().message()));
+  return absl::OkStatus();
+}
+
 // ---- ledger
 
 absl::Status CheckLedger(const Model& model, ExportPlan& plan) {
@@ -186,8 +199,9 @@ absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& o
   TWIN_RETURN_IF_ERROR(CheckPacking(content.tensors));
   ExportPlan plan;
   plan.target = options.target;
-  plan.layout = std::move(content.layout);
+  if (content.layout != nullptr) plan.layout = content.layout->name;
   plan.warnings = std::move(content.warnings);
+  if (options.reference) TWIN_RETURN_IF_ERROR(AddReference(model, content, plan));
   std::vector<std::vector<TwinTensor>> shards =
       Shard(std::move(content.tensors), std::max<int64_t>(1, options.shard_bytes));
   Metadata metadata = {{"format", "pt"}, {"twin", "twin.manifest.textproto"}};

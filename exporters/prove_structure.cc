@@ -17,6 +17,7 @@
 #include "exporters/generation_config.h"
 #include "exporters/model_card.h"
 #include "exporters/plan_parts.h"
+#include "exporters/reference_files.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "weights/build.h"
@@ -121,6 +122,38 @@ class StructureProver {
       if (needed.count(tensor.name) == 0) Refuted(tensor.name, "no parameter of the graph is in it");
     }
     Proven("programs", absl::StrCat(tensors->size(), " tensors"));
+    CheckReference(graph, *tensors);
+  }
+
+  // Code beside the weights is what the graph gives, to the byte, or is not there at all.
+  void CheckReference(const Graph& graph, const std::vector<TwinTensor>& tensors) {
+    std::set<std::string> said;
+    for (const ManifestFile& file : manifest_.files) {
+      if (absl::StartsWith(file.name, kReferenceFolder)) said.insert(file.name);
+    }
+    if (said.empty()) return;
+    const Layout* layout = manifest_.target == Target::kTwin ? nullptr : FindLayout();
+    const absl::StatusOr<std::vector<SmallFile>> files = TwinReference(graph, tensors, layout);
+    if (!files.ok()) return Refuted(kReferenceFolder, Sentence(files.status()));
+    for (const SmallFile& file : *files) {
+      if (said.erase(file.name) == 0)
+        Refuted(file.name, "the graph gives this file, the manifest does not list it");
+      CheckLines(file.name, file.content);
+    }
+    for (const std::string& name : said)
+      Refuted(name, "the manifest lists it, and the graph gives no such file");
+  }
+
+  // The file `name` is `right`, or else which line is not.
+  void CheckLines(const std::string& name, const std::string& right) {
+    const absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(root_, "/", name));
+    if (!there.ok()) return Refuted(name, Sentence(there.status()));
+    if (*there == right) return Proven(name);
+    const std::vector<absl::string_view> a = absl::StrSplit(*there, '\n'), b = absl::StrSplit(right, '\n');
+    size_t line = 0;
+    while (line + 1 < std::min(a.size(), b.size()) && a[line] == b[line]) ++line;
+    Refuted(name, absl::StrCat("line ", line + 1, " is ", JsonQuoted(a[line], kNamesShown),
+                               ", and should be ", JsonQuoted(b[line], kNamesShown)));
   }
 
   // What the programs read is there, and is what they take it for.
@@ -266,15 +299,10 @@ class StructureProver {
     plan.files.resize(files.size());
     plan.target = manifest_.target;
     plan.ledger = manifest_.ledger;
-    const std::string right = ModelCard(source_, plan, manifest_.provenance);
-    const absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(root_, "/README.md"));
-    if (!there.ok()) return Refuted("README.md", Sentence(there.status()));
-    if (*there == right) return Proven("README.md");
-    const std::vector<absl::string_view> a = absl::StrSplit(*there, '\n'), b = absl::StrSplit(right, '\n');
-    size_t line = 0;
-    while (line + 1 < std::min(a.size(), b.size()) && a[line] == b[line]) ++line;
-    Refuted("README.md", absl::StrCat("line ", line + 1, " is ", JsonQuoted(a[line], kNamesShown),
-                                      ", and should be ", JsonQuoted(b[line], kNamesShown)));
+    for (const ManifestFile& file : manifest_.files) {
+      if (absl::StartsWith(file.name, kReferenceFolder)) plan.small_files.push_back({file.name, ""});
+    }
+    CheckLines("README.md", ModelCard(source_, plan, manifest_.provenance));
   }
 
   const Model& source_;

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/file.h"
@@ -12,6 +13,7 @@
 #include "exporters/difference.h"
 #include "exporters/exporter.h"
 #include "exporters/header.h"
+#include "exporters/reference_files.h"
 
 namespace twinforge {
 namespace {
@@ -42,9 +44,11 @@ class PlanProver {
   }
 
   std::vector<ProofRow> Run(const Model& twin) {
-    const absl::StatusOr<ExportPlan> plan = PlanExport(
-        twin,
-        {.target = manifest_.target, .memory = kNoBudget, .threads = 1, .shard_bytes = CutAt(manifest_)});
+    const absl::StatusOr<ExportPlan> plan = PlanExport(twin, {.target = manifest_.target,
+                                                              .memory = kNoBudget,
+                                                              .threads = 1,
+                                                              .shard_bytes = CutAt(manifest_),
+                                                              .reference = HasReference()});
     if (!plan.ok()) {
       const Diagnostic d = DiagnosticOf(plan.status()).value_or(Diagnostic());
       Refuted("recipe", "layout", absl::StrCat("no forge would write this twin: ", d.place, ": ", d.message));
@@ -59,6 +63,11 @@ class PlanProver {
   }
 
  private:
+  bool HasReference() const {
+    return std::any_of(rows_of_.begin(), rows_of_.end(),
+                       [](const auto& row) { return absl::StartsWith(row.first, kReferenceFolder); });
+  }
+
   void Refuted(absl::string_view check, absl::string_view subject, std::string detail) {
     rows_.push_back({std::string(check), std::string(subject), Verdict::kRefuted, std::move(detail)});
   }
@@ -97,7 +106,7 @@ class PlanProver {
       Refuted("files", file.name, "its header is not the one that a forge would write");
   }
 
-  // config.json and generation_config.json are held against graph and source by the structure.
+  // config.json, generation_config.json and reference/ are held against graph and source by the structure.
   void CheckSmallFile(const SmallFile& file) {
     expected_.insert(file.name);
     if (rows_of_.count(file.name) == 0)

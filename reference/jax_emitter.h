@@ -1,0 +1,113 @@
+// Writes a graph as one JAX module.
+//
+// Each method gives the expression of a call and sees to it that what is called is defined. What a block does
+// follows its decomposition in ir/ops; docs/emitted-code.md is the style. A text depends on the graph alone,
+// so the same graph gives the same bytes.
+#ifndef TWINFORGE_REFERENCE_JAX_EMITTER_H_
+#define TWINFORGE_REFERENCE_JAX_EMITTER_H_
+
+#include <string>
+#include <vector>
+
+#include "reference/config_fields.h"
+#include "reference/functions.h"
+#include "reference/program.h"
+
+namespace twinforge {
+
+class JaxEmitter {
+ public:
+  explicit JaxEmitter(const ReferenceProgram& program);
+  std::string Module();
+
+ private:
+  // ---- jax_emitter.cc: what all blocks share
+  const Graph& graph() const { return *program_.graph; }
+  const ParamType& TypeOf(const Node& node, absl::string_view slot) const;
+  std::string Widen();
+  std::string WideDot();
+  std::string Dot();
+  // The parameter in a node's slot, of which `p` is the node's own part.
+  std::string Slot(const Node& node, absl::string_view slot, absl::string_view p = "p") const;
+  // dot("bsd,nhd->bsnh", x, p["q"], p["q_bias"]): the bias where the node has one.
+  std::string Project(const Node& node, absl::string_view x, absl::string_view slot,
+                      absl::string_view bias = "", absl::string_view rows = "bs");
+  std::string SoftCap(std::string x, double cap, absl::string_view name);
+
+  // ---- jax_blocks.cc
+  struct Rms {
+    absl::string_view slot, eps_name;
+    double eps = 0, offset = 0;
+    int64_t width = 0;
+  };
+  std::string RmsNorm(const Node& node, const Rms& norm, absl::string_view x, absl::string_view scale);
+  std::string LayerNorm(const Node& node, absl::string_view x, absl::string_view p);
+  std::string Activate(Activation act);
+  // What a gated block does before `down`, of values called gate and up.
+  std::string Gate(const MlpAttrs& attrs);
+  std::string GatedMlp(const Node& node);
+  std::string Mlp(const Node& node);
+  std::string Embedding(const Node& node);
+  std::string LmHead(const Node& node);
+
+  // ---- jax_attention.cc
+  std::string Attention(const Node& node);
+  std::string LatentAttention(const Node& node);
+  std::string Signature() const;
+  std::string Visible();
+  std::string Remember();
+  std::string Weights(const Node& node, const AttentionAttrs& attrs);
+  // The field of Step with this rope's angles: "at.angles".
+  std::string Angles(const Rope& rope);
+  std::string Rotate(const Rope& rope);
+
+  // ---- jax_mixture.cc
+  std::string Moe(const Node& node);
+  std::string Route(const Node& node);
+
+  // ---- jax_module.cc: nodes in order, and what runs them
+  std::string CallOf(const Node& node, absl::string_view x, absl::string_view p);
+  // Statements, and the value of the last node where no statement has given it to x.
+  struct Statements {
+    std::string text, value;
+  };
+  Statements Body(const std::vector<NodeId>& nodes, NodeId enters, absl::string_view tree);
+  void Layers();
+  std::string Walk(const LayerCycle& cycle, size_t part) const;
+  void Trunk();
+  void Head();
+  std::string Table() const;
+  std::string Cache();
+  int64_t Positions() const;
+
+  // ---- jax_loader.cc: the tree of parameters, and what is read into it
+  // Whether a node has but one parameter, which stands in the tree by itself.
+  static bool IsLeaf(const Node& node);
+  // The node's part of the tree, `own`, joined with parameters that stand elsewhere in it.
+  std::string TreeOf(const Node& node, std::string own) const;
+  // The role that holds the same stored tensor in the same way, earlier among the nodes outside layers; or
+  // "".
+  std::string TiedTo(const std::string& role) const;
+  std::string LeafText(const std::string& role, bool layered) const;
+  std::string SpecText(const std::string& role, bool stacked) const;
+  // "heads, head_dim (20 and padding), d_model", as they are held.
+  std::string AxesOf(const std::string& role) const;
+  // Nodes as the items of a dict; `leaf` writes a parameter.
+  template <typename Leaf>
+  std::string Items(const std::vector<NodeId>& nodes, int columns, bool comments, Leaf leaf) const;
+  std::string Specs() const;
+  std::string Loader();
+  bool IsSharded() const;
+
+  const ReferenceProgram& program_;
+  ConfigFields config_;
+  FunctionSet functions_;
+  std::vector<std::string> ropes_;  // serialised, in order of their angles' fields
+  std::vector<std::string> rope_functions_;
+  std::vector<std::string> layer_names_;  // by kind
+  bool windows_ = false, chunks_ = false;
+};
+
+}  // namespace twinforge
+
+#endif  // TWINFORGE_REFERENCE_JAX_EMITTER_H_
