@@ -133,14 +133,15 @@ std::vector<StableHloOptions> OptionsOf(const ExportFlags& flags) {
   return all;
 }
 
-void Add(const StableHloModule& module, const StableHloOptions& options, Json extra, std::vector<NewFile>& files,
-         Outcome& outcome) {
+void Add(const StableHloModule& module, const StableHloOptions& options, Json extra,
+         std::vector<NewFile>& files, Outcome& outcome) {
   Json json = ArgumentsJson(module, options);
   for (auto& [key, value] : extra.items()) json[key] = value;
   files.push_back({module.name + ".mlir", module.text});
-  files.push_back({module.name + ".arguments.json",
-                   json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"});
-  Json row = {{"file", module.name + ".mlir"}, {"bytes", module.text.size()}, {"arguments", module.arguments.size()}};
+  files.push_back(
+      {module.name + ".arguments.json", json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"});
+  Json row = {
+      {"file", module.name + ".mlir"}, {"bytes", module.text.size()}, {"arguments", module.arguments.size()}};
   for (auto& [key, value] : extra.items()) row[key] = value;
   outcome.json["modules"].push_back(std::move(row));
   absl::StrAppend(&outcome.human, module.name, ".mlir  ", module.arguments.size(), " arguments, ",
@@ -183,7 +184,8 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   static ExportFlags flags;
   constexpr int64_t kMost = int64_t{1} << 30;
   CLI::App* verb = AddVerb(
-      app, invocation, "export", "the model as code for a compiler: StableHLO, and which tensor each argument is",
+      app, invocation, "export",
+      "the model as code for a compiler: StableHLO, and which tensor each argument is",
       "  twinforge export ./twin --to stablehlo --batch 8 --context 2048 --out ./mlir\n"
       "  twinforge export --from-config config.json --recipe tpu-exact-native --shards 8 --to stablehlo "
       "--parts --out ./mlir\n");
@@ -200,8 +202,9 @@ void AddExport(CLI::App& app, Invocation& invocation) {
       ->check(CLI::Range(int64_t{1}, kMost));
   verb->add_option("--dtype", flags.dtype, "computes in f32, bf16, f16 or f64; default: the model's own")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
-  verb->add_flag("--parts", flags.parts, "in place of the whole: what precedes the layers, one layer of each kind, "
-                                         "what follows them");
+  verb->add_flag("--parts", flags.parts,
+                 "in place of the whole: what precedes the layers, one layer of each kind, "
+                 "what follows them");
   verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
   SetRun(verb, invocation, [] { return RunExport(flags); });
 }

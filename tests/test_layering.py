@@ -13,13 +13,14 @@ MAY = {
     "eval": {"base", "weights", "ir"},
     "transforms": {"base", "weights", "ir"},
     "importers": {"base", "weights", "ir"},
+    "reference": {"base", "weights", "ir"},
     "exporters": {"base", "weights", "ir"},
     "cost": {"base", "weights", "ir"},
     "recipes": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost"},
     "proof": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "recipes"},
     "report": {"base", "cost", "recipes"},
     "cli": {"base", "check", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
-            "report"},
+            "reference", "report"},
 }
 
 

@@ -33,7 +33,8 @@ NodeId Hide(Emitter& emit, NodeId seen, NodeId scores) {
 
 // Keys before the sequence's first are seen by nobody; padding sees itself, so that each row has a key.
 NodeId HidePadding(Emitter& emit, NodeId starts, const Grid& grid, NodeId scores) {
-  const std::vector<Axis> axes = {emit.AxisOf(scores, 0), emit.AxisOf(scores, kSeq), emit.AxisOf(scores, kKeys)};
+  const std::vector<Axis> axes = {emit.AxisOf(scores, 0), emit.AxisOf(scores, kSeq),
+                                  emit.AxisOf(scores, kKeys)};
   const NodeId first =
       emit.Minimum(emit.Broadcast(starts, axes, {0}), emit.Broadcast(grid.query, axes, {1, 2}));
   const NodeId seen = emit.Compare(CompareAttrs::LE, first, emit.Broadcast(grid.key, axes, {1, 2}));

@@ -9,6 +9,7 @@
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "ir/builder.h"
+#include "reference/stablehlo/kept_groups.h"
 #include "reference/stablehlo/spelling.h"
 
 namespace twinforge {
@@ -20,7 +21,8 @@ absl::StatusOr<MlirType> StableHloSizes::Bind(const std::string& place, const Ty
   if (type.dtype == DType::kC64) return Error(1620, place, "complex numbers have no StableHLO here");
   for (const Axis& axis : type.axes) {
     const std::optional<int64_t> size = axis.size.Bind(symbols);
-    if (!size) return Error(1620, place, absl::StrCat("axis ", axis.name, "=", axis.size.Text(), " has no size"));
+    if (!size)
+      return Error(1620, place, absl::StrCat("axis ", axis.name, "=", axis.size.Text(), " has no size"));
     bound.shape.push_back(*size);
   }
   if (CheckedElementCount(bound.shape)) return bound;
@@ -32,6 +34,12 @@ bool IsWrittenOut(const Graph& graph) {
     return Info(node.op).composite == nullptr && node.op != OpKind::kInput && node.op != OpKind::kAdd &&
            node.op != OpKind::kSlice;
   });
+}
+
+std::string SharedFunctions::NameOf(const std::string& stem, const std::string& text) {
+  const auto [at, fresh] = names_.emplace(text, absl::StrCat(stem, "_", names_.size()));
+  if (fresh) absl::StrAppend(&text_, "  func.func private @", at->second, text);
+  return at->second;
 }
 
 bool Grows(const StateSlot& slot) {
@@ -55,10 +63,11 @@ namespace {
 // Writes the body of one function.
 class BlockWriter {
  public:
-  BlockWriter(const Graph& graph, const Node& node, const WeightArguments& weights, const StableHloSizes& sizes)
-      : graph_(graph), node_(node), weights_(weights), sizes_(sizes) {}
+  BlockWriter(const Graph& graph, const Node& node, const WeightArguments& weights,
+              const StableHloSizes& sizes, SharedFunctions& products)
+      : graph_(graph), node_(node), weights_(weights), sizes_(sizes), products_(products) {}
 
-  absl::Status Write(bool ragged, Block& block) {
+  absl::Status Write(bool ragged, BlockFunction& block) {
     TWIN_ASSIGN_OR_RETURN(const Graph body, Decomposed(ragged));
     for (const Node& part : body.nodes()) {
       if (part.op == OpKind::kInput && body.UsersOf(part.id).empty() && !IsOutput(body, part.id)) continue;
@@ -69,8 +78,8 @@ class BlockWriter {
     for (const MlirValue& result : results) block.results.push_back(result.type);
     block.arguments = std::move(arguments_);
     const std::string types = MlirTypes(results);
-    block.text = absl::StrCat("  func.func private @", block.name, "(", absl::StrJoin(declared_, ", "), ") -> ",
-                              types, " {\n", text_.text(), "    return ", MlirNames(results), " : ",
+    block.text = absl::StrCat("  func.func private @", block.name, "(", absl::StrJoin(declared_, ", "),
+                              ") -> ", types, " {\n", text_.text(), "    return ", MlirNames(results), " : ",
                               types.substr(1, types.size() - 2), "\n  }\n");
     return absl::OkStatus();
   }
@@ -111,7 +120,8 @@ class BlockWriter {
     TWIN_ASSIGN_OR_RETURN(const Decomposition done,
                           EmitDecomposition(graph_, node_, inputs, DecompositionDepth::kPrimitives, body));
     body.Output("result", done.result);
-    for (size_t i = 0; i < slots_.size(); ++i) body.Output(absl::StrCat("new_", slots_[i].name), done.state[i]);
+    for (size_t i = 0; i < slots_.size(); ++i)
+      body.Output(absl::StrCat("new_", slots_[i].name), done.state[i]);
     return body.Finish();
   }
 
@@ -212,6 +222,26 @@ class BlockWriter {
     return true;
   }
 
+  // Where few of a weight's places are kept, the product is a composite of its own: a kernel may skip the
+  // rest.
+  MlirValue Product(const MlirValue& x, const StoredWeight& weight, const DotAttrs& dot) {
+    const std::optional<KeptGroups> kept = KeptGroupsOf(*weight.param);
+    if (!kept) return WeightProduct(text_, x, weight, dot);
+    MlirBody body;
+    StoredWeight inner = weight;
+    inner.stored.name = "%w";
+    const MlirValue y = WeightProduct(body, {"%x", x.type}, inner, dot);
+    const std::string name = products_.NameOf(
+        "nm_matmul", absl::StrCat("(%x: ", MlirText(x.type), ", %w: ", MlirText(inner.stored.type), ") -> ",
+                                  MlirText(y.type), " {\n", body.text(), "    return ", y.name, " : ",
+                                  MlirText(y.type), "\n  }\n"));
+    return text_.Op(
+        absl::StrCat("stablehlo.composite \"twinforge.nm_matmul\" ", MlirNames({x, weight.stored}),
+                     " {composite_attributes = ", AttributesText(*kept), ", decomposition = @", name,
+                     ", version = 1 : i32} : ", MlirTypes({x, weight.stored}), " -> ", MlirText(y.type)),
+        y.type);
+  }
+
   // Weights are converted, multiplied with and looked up in as they lie.
   bool AppendWeightRead(const Node& part) {
     const NodeId read = part.op == OpKind::kDot && part.operands.size() == 2 ? part.operands[1]
@@ -225,7 +255,7 @@ class BlockWriter {
       return true;
     }
     if (part.op == OpKind::kDot) {
-      values_[part.id] = WeightProduct(text_, ValueOf(part.operands[0]), Weight(of.slot), part.attrs->dot());
+      values_[part.id] = Product(ValueOf(part.operands[0]), Weight(of.slot), part.attrs->dot());
       return true;
     }
     if (part.op != OpKind::kGather || part.attrs->axis().axis() != 0) return false;
@@ -242,6 +272,7 @@ class BlockWriter {
   const Node& node_;
   const WeightArguments& weights_;
   const StableHloSizes& sizes_;
+  SharedFunctions& products_;
   std::vector<StateSlot> slots_;
   std::map<NodeId, BlockArgument> inputs_;
   std::map<NodeId, bool> growing_;  // states: whether they grow
@@ -258,7 +289,7 @@ class BlockWriter {
 }  // namespace
 
 // Nodes are alike where op, attributes and types are, and their weights lie alike.
-std::string Blocks::KeyOf(const Node& node) const {
+std::string BlockFunctions::KeyOf(const Node& node) const {
   std::string key = absl::StrCat(Info(node.op).name, " ", node.attrs->SerializeAsString());
   for (NodeId id : node.operands) absl::StrAppend(&key, " ", Text(graph_.node(id).type));
   std::map<std::string, size_t> units;
@@ -268,20 +299,21 @@ std::string Blocks::KeyOf(const Node& node) const {
     const Bundle* bundle = graph_.BundleOf(role);
     absl::StrAppend(&key, " ", slot, "=", Text(param.type), static_cast<int>(param.storage.orientation), "@",
                     units.emplace(unit.name, units.size()).first->second, MlirText(unit.type));
+    if (const auto kept = KeptGroupsOf(param)) absl::StrAppend(&key, AttributesText(*kept));
     if (bundle == nullptr) continue;
     const auto member = std::find(bundle->members.begin(), bundle->members.end(), role);
-    absl::StrAppend(&key, "#", member - bundle->members.begin(), "/", bundle->members.size(), "/", bundle->shards,
-                    "/", static_cast<int>(bundle->arrangement));
+    absl::StrAppend(&key, "#", member - bundle->members.begin(), "/", bundle->members.size(), "/",
+                    bundle->shards, "/", static_cast<int>(bundle->arrangement));
   }
   return key;
 }
 
-absl::StatusOr<const Block*> Blocks::Of(const Node& node) {
-  const auto [at, fresh] = blocks_.emplace(KeyOf(node), Block());
+absl::StatusOr<const BlockFunction*> BlockFunctions::Of(const Node& node) {
+  const auto [at, fresh] = blocks_.emplace(KeyOf(node), BlockFunction());
   if (!fresh) return &at->second;
   const std::string op(Info(node.op).name);
   at->second.name = absl::StrCat(op, "_", count_[op]++);
-  TWIN_RETURN_IF_ERROR(BlockWriter(graph_, node, weights_, sizes_).Write(ragged_, at->second));
+  TWIN_RETURN_IF_ERROR(BlockWriter(graph_, node, weights_, sizes_, products_).Write(ragged_, at->second));
   all_.push_back(&at->second);
   return &at->second;
 }

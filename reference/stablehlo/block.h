@@ -43,7 +43,7 @@ struct BlockArgument {
   std::string slot;
 };
 
-struct Block {
+struct BlockFunction {
   std::string name;                      // "attention_0"
   std::vector<BlockArgument> arguments;  // those that it looks at
   std::vector<MlirType> results;         // the node's, then what it remembers
@@ -59,17 +59,32 @@ bool Remembers(const Graph& graph, const Node& node);
 // Whether rows may begin with padding: blocks that carry a state over all places would take it in.
 bool TakesPadding(const Graph& graph, const Node& node);
 
+// Functions that are alike are one: by what stands behind their name.
+class SharedFunctions {
+ public:
+  // The name, "stem_0", of the function whose text after its name is `text`.
+  std::string NameOf(const std::string& stem, const std::string& text);
+  // All of them, as the module holds them.
+  const std::string& text() const { return text_; }
+
+ private:
+  std::map<std::string, std::string> names_;
+  std::string text_;
+};
+
 // The functions of one module.
-class Blocks {
+class BlockFunctions {
  public:
   // Both outlive it. `ragged`: functions take `starts`.
-  Blocks(const Graph& graph, const WeightArguments& weights, const StableHloSizes& sizes, bool ragged)
+  BlockFunctions(const Graph& graph, const WeightArguments& weights, const StableHloSizes& sizes, bool ragged)
       : graph_(graph), weights_(weights), sizes_(sizes), ragged_(ragged) {}
 
   // The function for `node`, a composite. TF1501, TF1620.
-  absl::StatusOr<const Block*> Of(const Node& node);
+  absl::StatusOr<const BlockFunction*> Of(const Node& node);
   // All so far, in the order they were asked for.
-  const std::vector<const Block*>& all() const { return all_; }
+  const std::vector<const BlockFunction*>& all() const { return all_; }
+  // Of products inside them that are composites themselves.
+  const std::string& products() const { return products_.text(); }
 
  private:
   std::string KeyOf(const Node& node) const;
@@ -78,9 +93,10 @@ class Blocks {
   const WeightArguments& weights_;
   const StableHloSizes sizes_;
   const bool ragged_;
-  std::map<std::string, Block> blocks_;  // by what makes nodes alike
-  std::map<std::string, int64_t> count_;  // by op
-  std::vector<const Block*> all_;
+  std::map<std::string, BlockFunction> blocks_;  // by what makes nodes alike
+  std::map<std::string, int64_t> count_;         // by op
+  std::vector<const BlockFunction*> all_;
+  SharedFunctions products_;
 };
 
 }  // namespace twinforge

@@ -22,14 +22,14 @@ std::string ValueText(const Message& message, const FieldDescriptor& field, int 
   const auto& reflection = *message.GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_DOUBLE: {
-      const double value = at < 0 ? reflection.GetDouble(message, &field)
-                                  : reflection.GetRepeatedDouble(message, &field, at);
+      const double value =
+          at < 0 ? reflection.GetDouble(message, &field) : reflection.GetRepeatedDouble(message, &field, at);
       return absl::StrCat(MlirLiteral(DType::kF64, value), " : f64");
     }
     case FieldDescriptor::CPPTYPE_INT64:
-      return absl::StrCat(at < 0 ? reflection.GetInt64(message, &field)
-                                 : reflection.GetRepeatedInt64(message, &field, at),
-                          " : i64");
+      return absl::StrCat(
+          at < 0 ? reflection.GetInt64(message, &field) : reflection.GetRepeatedInt64(message, &field, at),
+          " : i64");
     case FieldDescriptor::CPPTYPE_BOOL:
       return reflection.GetBool(message, &field) ? "true" : "false";
     case FieldDescriptor::CPPTYPE_ENUM:
@@ -50,7 +50,8 @@ std::string Dictionary(const Message& message) {
     std::string value;
     if (field->is_repeated()) {
       std::vector<std::string> all;
-      for (int i = 0; i < reflection.FieldSize(message, field); ++i) all.push_back(ValueText(message, *field, i));
+      for (int i = 0; i < reflection.FieldSize(message, field); ++i)
+        all.push_back(ValueText(message, *field, i));
       value = absl::StrCat("[", absl::StrJoin(all, ", "), "]");
     } else {
       value = ValueText(message, *field, -1);

@@ -8,8 +8,8 @@
 
 namespace twinforge {
 
-// "{causal = true, rope = {rotary_dim = 64 : i64, style = \"HALVES\", theta = 1.0e+04 : f64}, scale = 0.125 : f64}":
-// the fields of ir/ops.proto that are not at their default.
+// "{causal = true, rope = {rotary_dim = 64 : i64, style = \"HALVES\", theta = 1.0e+04 : f64}, scale = 0.125 :
+// f64}": the fields of ir/ops.proto that are not at their default.
 std::string CompositeAttributes(const Node& node);
 
 }  // namespace twinforge

@@ -16,7 +16,8 @@ absl::StatusOr<Graph> ComputedIn(const Graph& graph, DType dtype) {
   Rewriter rewriter(result, "");
   for (const Node& node : graph.nodes()) {
     if (node.op != OpKind::kParam) continue;
-    return Error(1620, node.path, absl::StrCat("primitives are of the types that they say, not ", Name(dtype)),
+    return Error(1620, node.path,
+                 absl::StrCat("primitives are of the types that they say, not ", Name(dtype)),
                  "leave the type out");
   }
   for (const auto& [role, param] : graph.params()) {

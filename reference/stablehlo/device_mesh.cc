@@ -30,9 +30,10 @@ absl::StatusOr<DeviceMesh> MeshOf(const Graph& graph) {
       const size_t kind = IsExpert(axis) ? 1 : 0;
       here[kind] = true;
       if (parts[kind] != 1 && parts[kind] != axis.shards) {
-        return Error(1620, role, absl::StrCat(axis.name, " is split over ", axis.shards, " devices, others over ",
-                                              parts[kind]),
-                     "split all axes over one number of devices");
+        return Error(
+            1620, role,
+            absl::StrCat(axis.name, " is split over ", axis.shards, " devices, others over ", parts[kind]),
+            "split all axes over one number of devices");
       }
       parts[kind] = axis.shards;
     }

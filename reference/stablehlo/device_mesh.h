@@ -3,8 +3,8 @@
 //   sdy.mesh @mesh = <["model"=8]>
 //   %layers.0.mlp.gate_up: tensor<28672x4096xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"model"}, {}]>}
 //
-// Experts and all other axes are split over the same devices, "model", unless a parameter is split along both:
-// then experts have an axis of their own, "expert". Results inside follow by propagation.
+// Experts and all other axes are split over the same devices, "model", unless a parameter is split along
+// both: then experts have an axis of their own, "expert". Results inside follow by propagation.
 #ifndef TWINFORGE_REFERENCE_STABLEHLO_DEVICE_MESH_H_
 #define TWINFORGE_REFERENCE_STABLEHLO_DEVICE_MESH_H_
 

@@ -66,9 +66,9 @@ MlirValue MlirBody::Compare(absl::string_view direction, const MlirValue& x, con
   const DType dtype = x.type.dtype;
   const absl::string_view kind = IsFloat(dtype) ? "FLOAT" : dtype == DType::kBool ? "UNSIGNED" : "SIGNED";
   const MlirType type{DType::kBool, x.type.shape};
-  return Op(absl::StrCat("stablehlo.compare ", direction, ", ", MlirNames({x, y}), ", ", kind,
-                         Arrow({x, y}, type)),
-            type);
+  return Op(
+      absl::StrCat("stablehlo.compare ", direction, ", ", MlirNames({x, y}), ", ", kind, Arrow({x, y}, type)),
+      type);
 }
 
 MlirValue MlirBody::Select(const MlirValue& p, const MlirValue& x, const MlirValue& y) {
@@ -135,8 +135,9 @@ MlirValue MlirBody::Transpose(const MlirValue& x, const std::vector<int64_t>& pe
   if (std::is_sorted(permutation.begin(), permutation.end())) return x;
   MlirType type{x.type.dtype, {}};
   for (int64_t place : permutation) type.shape.push_back(x.type.shape[place]);
-  return Op(absl::StrCat("stablehlo.transpose ", x.name, ", dims = ", MlirList(permutation), Arrow({x}, type)),
-            type);
+  return Op(
+      absl::StrCat("stablehlo.transpose ", x.name, ", dims = ", MlirList(permutation), Arrow({x}, type)),
+      type);
 }
 
 MlirValue MlirBody::Slice(const MlirValue& x, int64_t axis, int64_t start, int64_t size) {

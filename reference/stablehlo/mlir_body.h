@@ -80,7 +80,8 @@ class MlirBody {
   MlirValue Pad(const MlirValue& x, const Padding& padding);
   MlirValue Reverse(const MlirValue& x, int64_t axis);
   // `op`: "add", "maximum", "minimum"; from `initial`.
-  MlirValue Reduce(absl::string_view op, const MlirValue& x, const std::vector<int64_t>& axes, double initial);
+  MlirValue Reduce(absl::string_view op, const MlirValue& x, const std::vector<int64_t>& axes,
+                   double initial);
   struct Product {
     std::vector<int64_t> x_batch, y_batch, x_contract, y_contract;
   };

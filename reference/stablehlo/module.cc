@@ -79,8 +79,14 @@ absl::StatusOr<MlirValue> ModuleWriter::Cache(const Node& node, const StateSlot&
   const std::string name = absl::StrCat(node.path, ".", slot.name);
   TWIN_ASSIGN_OR_RETURN(MlirType type, sizes_.Bind(name, slot.type));
   if (Grows(slot)) type.shape[1] = sizes_.context;
-  return Declare({name, StableHloArgument::Kind::kCache, type.dtype, type.shape,
-                  SplitOfState(mesh_, graph_, node, slot), nullptr, {}, -1});
+  return Declare({name,
+                  StableHloArgument::Kind::kCache,
+                  type.dtype,
+                  type.shape,
+                  SplitOfState(mesh_, graph_, node, slot),
+                  nullptr,
+                  {},
+                  -1});
 }
 
 MlirValue ModuleWriter::Weight(const Param& param) {
@@ -89,8 +95,14 @@ MlirValue ModuleWriter::Weight(const Param& param) {
   if (!value.name.empty()) return value;
   const TwinTensor& tensor = weights_.tensors()[unit.tensor];
   const bool from_stack = unit.layer >= 0 && range_.whole;
-  StableHloArgument argument{tensor.name, StableHloArgument::Kind::kWeight, unit.type.dtype, unit.type.shape,
-                             SplitOfStored(mesh_, graph_, param), tensor.program, tensor.roles, -1};
+  StableHloArgument argument{tensor.name,
+                             StableHloArgument::Kind::kWeight,
+                             unit.type.dtype,
+                             unit.type.shape,
+                             SplitOfStored(mesh_, graph_, param),
+                             tensor.program,
+                             tensor.roles,
+                             -1};
   if (from_stack) {
     argument.shape = tensor.program->shape();
     argument.split.insert(argument.split.begin(), "");
@@ -130,7 +142,8 @@ absl::StatusOr<MlirValue> ModuleWriter::ArgumentOf(const Node& node, const Block
     case BlockInput::kStarts:
       return Starts();
     case BlockInput::kTokenTypes:
-      return Input("token_types", {DType::kI32, {{"batch", Dim::Symbol("batch")}, {"seq", Dim::Symbol("seq")}}});
+      return Input("token_types",
+                   {DType::kI32, {{"batch", Dim::Symbol("batch")}, {"seq", Dim::Symbol("seq")}}});
     case BlockInput::kWeight:
       return Weight(graph_.param(node, argument.slot));
   }
@@ -160,7 +173,7 @@ absl::Status ModuleWriter::Append(const Node& node) {
 }
 
 absl::Status ModuleWriter::AppendComposite(const Node& node) {
-  TWIN_ASSIGN_OR_RETURN(const Block* block, blocks_.Of(node));
+  TWIN_ASSIGN_OR_RETURN(const BlockFunction* block, blocks_.Of(node));
   std::vector<MlirValue> operands;
   for (const BlockArgument& argument : block->arguments) {
     TWIN_ASSIGN_OR_RETURN(MlirValue operand, ArgumentOf(node, argument));
@@ -168,14 +181,14 @@ absl::Status ModuleWriter::AppendComposite(const Node& node) {
   }
   std::vector<std::string> types;
   for (const MlirType& type : block->results) types.push_back(MlirText(type));
-  const std::string arrow = absl::StrCat(
-      " : ", MlirTypes(operands), " -> ",
-      types.size() == 1 ? types[0] : absl::StrCat("(", absl::StrJoin(types, ", "), ")"));
+  const std::string arrow =
+      absl::StrCat(" : ", MlirTypes(operands), " -> ",
+                   types.size() == 1 ? types[0] : absl::StrCat("(", absl::StrJoin(types, ", "), ")"));
   const std::string written =
       IsHook(node.op)
           ? absl::StrCat("stablehlo.composite \"twinforge.", Info(node.op).name, "\" ", MlirNames(operands),
-                         " {composite_attributes = ", CompositeAttributes(node), ", decomposition = @", block->name,
-                         ", version = 1 : i32}", arrow)
+                         " {composite_attributes = ", CompositeAttributes(node), ", decomposition = @",
+                         block->name, ", version = 1 : i32}", arrow)
           : absl::StrCat("call @", block->name, "(", MlirNames(operands), ")", arrow);
   const std::vector<MlirValue> results = text_.Ops(written, block->results);
   values_[node.id] = results[0];
@@ -187,8 +200,8 @@ absl::Status ModuleWriter::AppendComposite(const Node& node) {
     if (Grows(slots[i]) && !sizes_.decode) {
       value = text_.Pad(value, {1, 0, sizes_.context - sizes_.sequence, 0, 0});
     }
-    remembered_.push_back({absl::StrCat(node.path, ".", slots[i].name), value,
-                           SplitOfState(mesh_, graph_, node, slots[i])});
+    remembered_.push_back(
+        {absl::StrCat(node.path, ".", slots[i].name), value, SplitOfState(mesh_, graph_, node, slots[i])});
   }
   return absl::OkStatus();
 }
@@ -196,7 +209,8 @@ absl::Status ModuleWriter::AppendComposite(const Node& node) {
 // ---- the whole
 
 void ModuleWriter::AppendResults() {
-  const auto add = [&](const std::string& name, const MlirValue& value, const std::vector<std::string>& split) {
+  const auto add = [&](const std::string& name, const MlirValue& value,
+                       const std::vector<std::string>& split) {
     results_.push_back({name, value.type.dtype, value.type.shape});
     returned_.push_back(split.empty() || mesh_.axes.empty()
                             ? MlirText(value.type)
@@ -232,10 +246,12 @@ std::string ModuleWriter::Finished(const StableHloModule& module) const {
   std::vector<std::string> declared;
   for (const auto& [argument, value] : declared_) {
     std::vector<std::string> notes;
-    if (argument.result >= 0) notes.push_back(absl::StrCat("tf.aliasing_output = ", argument.result, " : i32"));
+    if (argument.result >= 0)
+      notes.push_back(absl::StrCat("tf.aliasing_output = ", argument.result, " : i32"));
     if (!mesh_.axes.empty() && !argument.split.empty()) notes.push_back(ShardingText(argument.split));
-    declared.push_back(absl::StrCat(value.name, ": ", MlirText(value.type),
-                                    notes.empty() ? "" : absl::StrCat(" {", absl::StrJoin(notes, ", "), "}")));
+    declared.push_back(
+        absl::StrCat(value.name, ": ", MlirText(value.type),
+                     notes.empty() ? "" : absl::StrCat(" {", absl::StrJoin(notes, ", "), "}")));
   }
   int64_t devices = 1;
   std::vector<std::string> axes;
@@ -243,14 +259,14 @@ std::string ModuleWriter::Finished(const StableHloModule& module) const {
     devices *= size;
     axes.push_back(absl::StrCat("\"", name, "\"=", size));
   }
-  std::string text = absl::StrCat("module @", MlirIdentifier(module.name),
-                                  " attributes {mhlo.num_partitions = ", devices,
-                                  " : i32, mhlo.num_replicas = 1 : i32} {\n");
+  std::string text =
+      absl::StrCat("module @", MlirIdentifier(module.name), " attributes {mhlo.num_partitions = ", devices,
+                   " : i32, mhlo.num_replicas = 1 : i32} {\n");
   if (!axes.empty()) absl::StrAppend(&text, "  sdy.mesh @mesh = <[", absl::StrJoin(axes, ", "), "]>\n");
   absl::StrAppend(&text, "  func.func public @main(", absl::StrJoin(declared, ",\n                         "),
                   ") -> (", absl::StrJoin(returned_, ", "), ") {\n", text_.text(), "  }\n");
-  for (const Block* block : blocks_.all()) absl::StrAppend(&text, block->text);
-  absl::StrAppend(&text, "}\n");
+  for (const BlockFunction* block : blocks_.all()) absl::StrAppend(&text, block->text);
+  absl::StrAppend(&text, blocks_.products(), "}\n");
   return text;
 }
 
@@ -266,9 +282,8 @@ absl::StatusOr<StableHloModule> ModuleWriter::Write(const NodeRange& range, cons
   for (NodeId id = range.first; id < range.end; ++id) TWIN_RETURN_IF_ERROR(Append(graph_.node(id)));
   AppendResults();
   // Inputs, caches, weights, each in the order they were first asked for.
-  std::stable_sort(declared_.begin(), declared_.end(), [](const Declared& a, const Declared& b) {
-    return a.argument.kind < b.argument.kind;
-  });
+  std::stable_sort(declared_.begin(), declared_.end(),
+                   [](const Declared& a, const Declared& b) { return a.argument.kind < b.argument.kind; });
   StableHloModule module;
   module.name = name;
   for (const Declared& declared : declared_) module.arguments.push_back(declared.argument);

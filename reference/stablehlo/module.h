@@ -1,5 +1,5 @@
-// A range of a graph's nodes as a module: a public function @main, and the functions of its blocks. Private to
-// this folder; stablehlo.h is what others include.
+// A range of a graph's nodes as a module: a public function @main, and the functions of its blocks. Private
+// to this folder; stablehlo.h is what others include.
 #ifndef TWINFORGE_REFERENCE_STABLEHLO_MODULE_H_
 #define TWINFORGE_REFERENCE_STABLEHLO_MODULE_H_
 
@@ -19,8 +19,8 @@ namespace twinforge {
 
 struct NodeRange {
   NodeId first = 0;
-  NodeId end = 0;      // after the last
-  bool whole = true;   // all of a model: stacked layers are arguments whole, and each finds its own in them
+  NodeId end = 0;     // after the last
+  bool whole = true;  // all of a model: stacked layers are arguments whole, and each finds its own in them
 };
 
 class ModuleWriter {
@@ -54,7 +54,7 @@ class ModuleWriter {
   const WeightArguments& weights_;
   const StableHloSizes sizes_;
   bool ragged_ = true;
-  Blocks blocks_;
+  BlockFunctions blocks_;
   NodeRange range_;
   int64_t hidden_ = 0;  // values of other parts that come in
   DeviceMesh mesh_;
@@ -65,9 +65,10 @@ class ModuleWriter {
     MlirValue value;
   };
   std::vector<Declared> declared_;
-  absl::flat_hash_map<std::string, size_t> by_name_;  // kind and name of an argument -> its place in declared_
-  absl::flat_hash_set<std::string> taken_;            // MLIR names
-  std::map<std::string, MlirValue> units_;            // weights, by name of the unit
+  absl::flat_hash_map<std::string, size_t>
+      by_name_;                             // kind and name of an argument -> its place in declared_
+  absl::flat_hash_set<std::string> taken_;  // MLIR names
+  std::map<std::string, MlirValue> units_;  // weights, by name of the unit
   std::vector<StableHloResult> results_;
   std::vector<std::string> returned_;
   struct Remembered {

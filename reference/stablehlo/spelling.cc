@@ -28,7 +28,8 @@ MlirValue SpellAdd(const Spelling&, const SpellingInput& in) {
 }
 
 MlirValue SpellCompare(const Spelling&, const SpellingInput& in) {
-  return in.body.Compare(CompareAttrs::Direction_Name(in.node.attrs->compare().direction()), in.x[0], in.x[1]);
+  return in.body.Compare(CompareAttrs::Direction_Name(in.node.attrs->compare().direction()), in.x[0],
+                         in.x[1]);
 }
 
 MlirValue SpellConvert(const Spelling&, const SpellingInput& in) {

@@ -35,8 +35,9 @@ MlirValue ErfOfF32(MlirBody& body, const MlirValue& x) {
 MlirValue SpellErf(const Spelling&, const SpellingInput& in) {
   MlirBody& body = in.body;
   if (in.type.dtype == DType::kF64) {
-    return body.Op(absl::StrCat("chlo.erf ", in.x[0].name, " : ", MlirText(in.type), " -> ", MlirText(in.type)),
-                   in.type);
+    return body.Op(
+        absl::StrCat("chlo.erf ", in.x[0].name, " : ", MlirText(in.type), " -> ", MlirText(in.type)),
+        in.type);
   }
   return body.Convert(ErfOfF32(body, body.Convert(in.x[0], DType::kF32)), in.type.dtype);
 }
@@ -53,8 +54,9 @@ MlirValue SpellTopK(const Spelling&, const SpellingInput& in) {
       " : i64, is_stable = true}> ({\n    ^bb0(%left$: ", MlirText(one), ", %right$: ", MlirText(one),
       ", %left_place$: ", MlirText(place), ", %right_place$: ", MlirText(place),
       "):\n      %larger$ = stablehlo.compare GT, %left$, %right$, ", order, " : (", MlirText(one), ", ",
-      MlirText(one), ") -> tensor<i1>\n      stablehlo.return %larger$ : tensor<i1>\n    }) : ",
-      MlirTypes({x, places}), " -> ", MlirTypes({x, places}));
+      MlirText(one),
+      ") -> tensor<i1>\n      stablehlo.return %larger$ : tensor<i1>\n    }) : ", MlirTypes({x, places}),
+      " -> ", MlirTypes({x, places}));
   const std::vector<MlirValue> sorted = body.Ops(written, {x.type, places.type});
   return body.Slice(sorted[1], last, 0, in.node.attrs->top_k().k());
 }
@@ -72,8 +74,8 @@ MlirValue SpellConv(const Spelling&, const SpellingInput& in) {
   const std::string written = absl::StrCat(
       "stablehlo.convolution(", MlirNames(in.x), ") dim_numbers = [b, ", places, ", f]x[", places,
       ", i, o]->[b, ", places, ", f], window = {stride = ", MlirList(strides), ", pad = [",
-      absl::StrJoin(pads, ", "), "]} {batch_group_count = 1 : i64, feature_group_count = ",
-      std::max<int64_t>(attrs.groups(), 1),
+      absl::StrJoin(pads, ", "),
+      "]} {batch_group_count = 1 : i64, feature_group_count = ", std::max<int64_t>(attrs.groups(), 1),
       " : i64, precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]} : ",
       MlirTypes(in.x), " -> ", MlirText(in.type));
   return in.body.Op(written, in.type);
@@ -135,12 +137,12 @@ MlirValue SpellScan(const Spelling&, const SpellingInput& in) {
   test.Line(absl::StrCat("stablehlo.return ", go.name, " : tensor<i1>"));
   const Step step = ScanStep(loop, in, t, h, all);
   const MlirValue next = loop.Elementwise("add", {t, loop.Constant(1, count)});
-  loop.Line(absl::StrCat("stablehlo.return ", MlirNames({next, step.h, step.all}), " : ", MlirText(count), ", ",
-                         MlirText(h.type), ", ", MlirText(all.type)));
-  const std::string written = absl::StrCat(
-      "stablehlo.while(%step$ = ", zero.name, ", %carried$ = ", first.name, ", %all$ = ", empty.name,
-      ") : ", MlirText(count), ", ", MlirText(h.type), ", ", MlirText(all.type), "\n    cond {\n", test.text(),
-      "    } do {\n", loop.text(), "    }");
+  loop.Line(absl::StrCat("stablehlo.return ", MlirNames({next, step.h, step.all}), " : ", MlirText(count),
+                         ", ", MlirText(h.type), ", ", MlirText(all.type)));
+  const std::string written =
+      absl::StrCat("stablehlo.while(%step$ = ", zero.name, ", %carried$ = ", first.name,
+                   ", %all$ = ", empty.name, ") : ", MlirText(count), ", ", MlirText(h.type), ", ",
+                   MlirText(all.type), "\n    cond {\n", test.text(), "    } do {\n", loop.text(), "    }");
   return body.Ops(written, {count, h.type, all.type})[2];
 }
 

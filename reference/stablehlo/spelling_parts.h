@@ -6,8 +6,8 @@
 
 namespace twinforge {
 
-// StableHLO has no erf. In f32, by the quotient of polynomials that XLA itself uses, within 1e-7 (coefficients:
-// Eigen, Apache-2.0, `generic_fast_erf`). In f64, which no TPU computes in, by CHLO's op.
+// StableHLO has no erf. In f32, by the quotient of polynomials that XLA itself uses, within 1e-7
+// (coefficients: Eigen, Apache-2.0, `generic_fast_erf`). In f64, which no TPU computes in, by CHLO's op.
 MlirValue SpellErf(const Spelling& row, const SpellingInput& in);
 // A stable sort of values with their places, largest first, then the first k places.
 MlirValue SpellTopK(const Spelling& row, const SpellingInput& in);

@@ -22,10 +22,12 @@ absl::StatusOr<StableHloSizes> SizesOf(const Graph& graph, const StableHloOption
   sizes.context = options.context == 0 ? options.sequence : options.context;
   constexpr int64_t kMost = int64_t{1} << 31;
   for (int64_t size : {sizes.batch, sizes.sequence, sizes.context}) {
-    if (size < 1 || size >= kMost) return Error(1621, "", absl::StrCat("a size of ", size, " is out of range"));
+    if (size < 1 || size >= kMost)
+      return Error(1621, "", absl::StrCat("a size of ", size, " is out of range"));
   }
   if (sizes.sequence > sizes.context) {
-    return Error(1621, "", absl::StrCat(sizes.sequence, " tokens do not fit a cache of ", sizes.context, " places"));
+    return Error(1621, "",
+                 absl::StrCat(sizes.sequence, " tokens do not fit a cache of ", sizes.context, " places"));
   }
   if (!sizes.decode) return sizes;
   if (IsWrittenOut(graph)) {
@@ -45,8 +47,8 @@ absl::StatusOr<Graph> ComputedAsAsked(const Graph& graph, const StableHloOptions
 }
 
 std::string NameOf(const Graph& graph, const StableHloSizes& sizes) {
-  return absl::StrCat(graph.name(), sizes.decode ? ".decode" : ".prefill", ".b", sizes.batch, ".s", sizes.sequence,
-                      ".c", sizes.context);
+  return absl::StrCat(graph.name(), sizes.decode ? ".decode" : ".prefill", ".b", sizes.batch, ".s",
+                      sizes.sequence, ".c", sizes.context);
 }
 
 // "layers.3" of "layers.3.attn.q"; "" for what is in no layer.

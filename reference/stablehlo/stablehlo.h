@@ -11,9 +11,9 @@
 // `stablehlo.composite`, so that a runtime may put a kernel of its own in their place. Inside is the block's
 // own decomposition (ir/decompose.h), with products taken as the weights lie.
 //
-// A cache has `context` places. A call writes those of its tokens at `position` and returns the whole, donated.
-// Sequences of a batch end together: row b of `tokens` is padding before place starts[b] of the cache, its
-// first token is there, and no real token sees padding.
+// A cache has `context` places. A call writes those of its tokens at `position` and returns the whole,
+// donated. Sequences of a batch end together: row b of `tokens` is padding before place starts[b] of the
+// cache, its first token is there, and no real token sees padding.
 #ifndef TWINFORGE_REFERENCE_STABLEHLO_STABLEHLO_H_
 #define TWINFORGE_REFERENCE_STABLEHLO_STABLEHLO_H_
 
@@ -47,8 +47,9 @@ struct StableHloArgument {
   Kind kind = Kind::kInput;
   DType dtype = DType::kF32;
   Shape shape;
-  std::vector<std::string> split;  // of each axis: the mesh's axis over which devices split it; "": each has all
-  WeightPtr program;               // kWeight: how it is made of the stored tensors that the model was read from
+  std::vector<std::string>
+      split;          // of each axis: the mesh's axis over which devices split it; "": each has all
+  WeightPtr program;  // kWeight: how it is made of the stored tensors that the model was read from
   std::vector<std::string> roles;  // kWeight: the parameters in it
   int64_t result = -1;             // kCache in kDecode: the result that takes its place
 };
@@ -68,20 +69,21 @@ struct StableHloModule {
   std::vector<std::pair<std::string, int64_t>> mesh;
 };
 
-// TF1620 where the graph holds what cannot be said (an imported op, complex numbers), or asks for a decode step
-// of what remembers nothing; TF1621 for sizes that do not fit each other.
+// TF1620 where the graph holds what cannot be said (an imported op, complex numbers), or asks for a decode
+// step of what remembers nothing; TF1621 for sizes that do not fit each other.
 absl::StatusOr<StableHloModule> WriteStableHlo(const Graph& graph, const StableHloOptions& options);
 
 // A part of the model by itself, for what can only be asked of a part: a compiler's estimate hides what is in
 // loops, and a whole model takes long.
 struct StableHloPart {
-  std::string name;        // "embedding", "layers.0", "head"
-  std::vector<std::string> members;  // the layers that are alike: "layers.0", "layers.1"; the part alone otherwise
+  std::string name;  // "embedding", "layers.0", "head"
+  std::vector<std::string>
+      members;             // the layers that are alike: "layers.0", "layers.1"; the part alone otherwise
   StableHloModule module;  // hidden states in and out; weights, positions and the layer's cache as arguments
 };
 
-// What comes before the layers, one layer of each kind, what comes after. A layer of a stack is an argument as
-// if it were stored alone. Errors as above.
+// What comes before the layers, one layer of each kind, what comes after. A layer of a stack is an argument
+// as if it were stored alone. Errors as above.
 absl::StatusOr<std::vector<StableHloPart>> WriteStableHloParts(const Graph& graph,
                                                                const StableHloOptions& options);
 

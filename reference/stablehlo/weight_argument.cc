@@ -44,8 +44,7 @@ MlirValue InType(MlirBody& body, const MlirValue& x, const StoredWeight& weight,
 int64_t OutSize(const Param& param) {
   const Standing standing = StandingOf(param);
   int64_t product = 1;
-  for (int64_t i = 0; i < standing.out; ++i)
-    product *= param.type.axes[standing.lead + standing.in + i].size;
+  for (int64_t i = 0; i < standing.out; ++i) product *= param.type.axes[standing.lead + standing.in + i].size;
   return product;
 }
 
@@ -162,8 +161,7 @@ MlirValue WeightProduct(MlirBody& body, const MlirValue& x, const StoredWeight& 
   for (int64_t axis : dot.rhs_contract()) places.y_contract.push_back(stored[axis]);
   for (int64_t axis : dot.rhs_batch()) gone[axis] = true;
   for (int64_t axis : dot.rhs_contract()) gone[axis] = true;
-  const MlirValue y =
-      body.Dot(x, Factored(body, weight, x.type.dtype, standing), places);
+  const MlirValue y = body.Dot(x, Factored(body, weight, x.type.dtype, standing), places);
   std::vector<int64_t> free_as_stored;  // axes of the type
   for (int64_t axis : standing.order) {
     if (!gone[axis]) free_as_stored.push_back(axis);
@@ -182,8 +180,8 @@ MlirValue WeightProduct(MlirBody& body, const MlirValue& x, const StoredWeight& 
 
 MlirValue WeightRows(MlirBody& body, const StoredWeight& weight, const MlirValue& index, DType dtype) {
   const Standing standing = StandingOf(*weight.param);
-  const bool rows = weight.bundle == nullptr && standing.lead == 0 && standing.in == 1 &&
-                    standing.out == 1 && !standing.out_first;
+  const bool rows = weight.bundle == nullptr && standing.lead == 0 && standing.in == 1 && standing.out == 1 &&
+                    !standing.out_first;
   if (!rows) return body.Gather(WholeWeight(body, weight, dtype), index, 0);
   return InType(body, body.Gather(weight.stored, index, 0), weight, dtype);
 }

@@ -1,6 +1,7 @@
 // Weights as arguments: each as its tensor lies in a twin's file, and read there without being turned around.
 //
-//   attn.q, attn.k, attn.v  bundled, out_in      one argument tensor<6144x4096xbf16>, one dot_general with it,
+//   attn.q, attn.k, attn.v  bundled, out_in      one argument tensor<6144x4096xbf16>, one dot_general with
+//   it,
 //                                                whose result is cut in three
 //   mlp.down                in_out               contracted along its first axis
 //

@@ -24,13 +24,13 @@ DTYPES = dict(weight_programs.DTYPES, bf16=ml_dtypes.bfloat16)
 
 
 class Exported:
-    """One module and its manifest. `make` turns its text into something with `run`."""
+    """One module and its manifest. `make` turns its text and the manifest into something with `run`."""
 
     def __init__(self, folder, phase, model, make):
         (manifest,) = Path(folder).glob(f"*.{phase}.*.arguments.json")
         self.said = json.loads(manifest.read_text())
         self.text = Path(str(manifest).replace(".arguments.json", ".mlir")).read_text()
-        self.runs = make(self.text)
+        self.runs = make(self.text, self.said)
         tensors = stored_tensors(model)
         self.weights = {}
         for argument in self.said["arguments"]:

@@ -138,6 +138,19 @@ class Reader:
         self.take(",")
         return f(x.astype(np.float64), self.program().astype(np.float64)).astype(x.dtype)
 
+    def do_keep(self):
+        """Of each group along the axis, the largest magnitudes; of equals the first."""
+        x = self.program()
+        self.take(",")
+        axis = int(self.take(r"\d+"))
+        self.take(",")
+        keep, of = map(int, re.findall(r"\d+", self.take(r"\d+ of \d+")))
+        groups = np.moveaxis(x, axis, -1).reshape(-1, of).copy()
+        order = np.argsort(-np.abs(groups.astype(np.float64)), axis=1, kind="stable")
+        np.put_along_axis(groups, order[:, keep:], 0, axis=1)
+        moved = np.moveaxis(x, axis, -1).shape
+        return np.moveaxis(groups.reshape(moved), -1, axis)
+
     def do_add(self):
         return self.elementwise(np.add)
 
