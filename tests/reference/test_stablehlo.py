@@ -26,6 +26,9 @@ qwen3 gemma2 phi3 phi3__longrope mixtral mixtral__sharded_bf16 qwen3_moe gpt_oss
 RECIPES = {"": (), "tpu-exact-native": ("--to", "twin", "--kernel", "paged", "--shards", "2"),
            "tpu-exact-portable": ("--to", "hf", "--shards", "4")}
 
+# Their angles follow the length of the whole sequence: what the judge computes at once is no generation of ours, nor of its own.
+BY_LENGTH = ["llama__dynamic", "phi3__longrope"]
+
 # Of the largest logit, in f32: the rounding of a few layers, as in tests/oracle.
 TOLERANCE = 2e-5
 PREFILL, STEPS, PADDING, CONTEXT = 5, 8, 2, 16
@@ -107,10 +110,20 @@ def generation(tool, model, out, make, *words):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "bert"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("bert", *BY_LENGTH)])
 def test_xla_computes_the_judges_logits(tool, oracles, tmp_path, name, recipe):
     model = forged(tool, oracles, name, recipe, tmp_path / "twin")
     check_generation(*generation(tool, model, tmp_path, xla), *expected(oracles / name), TOLERANCE)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("name", BY_LENGTH)
+def test_a_whole_sequence(tool, oracles, tmp_path, name, recipe):
+    model = forged(tool, oracles, name, recipe, tmp_path / "twin")
+    ids, want = expected(oracles / name)
+    exported(tool, model, tmp_path / "out", "--batch", 2, "--context", ids.shape[1], "--phase", "prefill", "--dtype", "f32")
+    logits, _ = Exported(tmp_path / "out", "prefill", model, xla)({"tokens": ids, "starts": np.zeros(2)}, {})
+    assert off(want, logits) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["llama__biases", "gemma2", "gpt_oss", "deepseek_v3"])

@@ -13,7 +13,7 @@ DTYPES = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64"
           "ui32": np.uint32, "ui64": np.uint64, "f16": np.float16, "f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}
 
 NAME = r"%[A-Za-z0-9_.$#]+"
-TENSOR = r"tensor<([0-9x]*?)([a-z][a-z0-9A-Z]*)>"
+TENSOR = r"tensor<((?:\d+x)*)(\w+)>"
 
 
 def tensor_type(text):

@@ -10,6 +10,8 @@ from jax._src.interpreters import mlir
 from jaxlib import xla_client
 from jaxlib.mlir import ir
 
+jax.config.update("jax_enable_x64", True)
+
 
 def parsed(text):
     """The module as MLIR prints it back, once every op has verified itself."""

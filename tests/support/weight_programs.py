@@ -63,7 +63,7 @@ class Reader:
         if not self.sees(r"x \d"):
             return places
         count = int(self.take(r"x \d+")[2:])
-        step = int(self.take(r"by \d+")[3:]) if self.sees(r"by \d") else sum(p >= 0 for p in places)
+        step = int(self.take(r"by \d+")[3:]) if self.sees(r"by \d") else 1 + max(places)
         return [p + i * step if p >= 0 else -1 for i in range(count) for p in places]
 
     # ---- verbs
