@@ -119,6 +119,7 @@ absl::StatusOr<std::vector<StableHloPart>> WriteStableHloParts(const Graph& grap
     const std::string kind = LayerOf(stretch.name + ".").empty() ? stretch.name : "layer";
     TWIN_ASSIGN_OR_RETURN(StableHloModule module,
                           writer.Write(stretch.range, absl::StrCat(NameOf(graph, sizes), ".", kind)));
+    module.name = absl::StrCat(NameOf(graph, sizes), ".", stretch.name);
     const auto [at, fresh] = known.emplace(Anonymous(module, stretch.name), parts.size());
     if (fresh) parts.push_back({stretch.name, {}, std::move(module)});
     parts[at->second].members.push_back(stretch.name);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -291,6 +292,9 @@ TEST(Parts, AreWhatPrecedesTheLayersOneOfEachKindAndWhatFollows) {
   EXPECT_THAT((*parts)[1].members, ElementsAre("layers.0", "layers.2", "layers.4"));
   EXPECT_THAT((*parts)[2].members, ElementsAre("layers.1", "layers.3", "layers.5"));
   EXPECT_EQ((*parts)[3].name, "head");
+  std::set<std::string> names;
+  for (const StableHloPart& part : *parts) names.insert(part.module.name);
+  EXPECT_EQ(names.size(), 4);
   const StableHloModule& layer = (*parts)[1].module;
   EXPECT_EQ(layer.arguments[0].name, "hidden");
   EXPECT_EQ(layer.results.size(), 3);  // what follows reads, and the two caches
