@@ -220,6 +220,18 @@ def test_a_chain_of_parts_is_the_whole(tool, oracles, tmp_path):
     assert off(want, hidden) <= TOLERANCE
 
 
+def test_each_kind_of_layer_is_a_part(tool, oracles, tmp_path):
+    """Gemma's layers see a window or everything; deepseek's first is dense."""
+    for name in ("gemma2", "deepseek_v3"):
+        exported(tool, oracles / name, tmp_path / name, "--parts", "--context", 8)
+        kinds = [json.loads(path.read_text()) for path in (tmp_path / name).glob("*.arguments.json")]
+        layers = [member for said in kinds if said["phase"] == "decode" for member in said["members"] if member.startswith("layers.")]
+        assert len(layers) == len(set(layers)) == json.loads((oracles / name / "config.json").read_text())["num_hidden_layers"]
+        assert sum(said["part"].startswith("layers.") for said in kinds) == 4  # two kinds, prefill and decode
+        for path in (tmp_path / name).glob("*.mlir"):
+            stablehlo_jax.parsed(path.read_text())
+
+
 # ---- what is refused, and what is left on disk
 
 def test_refusals(tool, oracles, tmp_path):
