@@ -154,6 +154,21 @@ def test_an_encoder(tool, oracles, tmp_path, recipe):
     assert off(short[0], logits[1, PADDING:]) <= TOLERANCE
 
 
+@pytest.mark.parametrize("name", ["llama__tied_bf16", "mixtral__sharded_bf16", "deepseek_v3"])
+def test_bf16_is_as_near_to_the_judge_as_the_evaluator_is(tool, oracles, tmp_path, name):
+    """Computed in the type that it is stored in."""
+    ids, want = expected(oracles / name)
+    save_file({"input_ids": ids.astype(np.int64)}, tmp_path / "ids.safetensors")
+    done = tool("eval", oracles / name, "--inputs", tmp_path / "ids.safetensors", "--out", tmp_path / "out.safetensors", "--dtype", "bf16")
+    assert done.code == 0, done
+    exported(tool, oracles / name, tmp_path / "mlir", "--batch", 2, "--context", ids.shape[1], "--phase", "prefill")
+    run = Exported(tmp_path / "mlir", "prefill", oracles / name, xla)
+    logits, _ = run({"tokens": ids, "starts": np.zeros(2)}, {})
+    assert logits.dtype == run.weights["embed"].dtype != np.float32
+    theirs = stored_tensors(tmp_path)["logits"].astype(np.float64)
+    assert 0 < off(want, logits) <= 2 * off(want, theirs)
+
+
 @pytest.mark.parametrize("name", ["llama", "mixtral", "deepseek_v3"])
 def test_devices_that_split_the_weights(tool, oracles, tmp_path, name):
     model = forged(tool, oracles, name, "tpu-exact-native", tmp_path / "twin")
