@@ -17,7 +17,7 @@ namespace {
 struct ExportFlags {
   ModelFlags model;
   RecipeFlags recipe;
-  std::string to, phase = "both", dtype, out;
+  std::string to, phase = "both", logits = "each", dtype, out;
   int64_t batch = 1, context = 1024, sequence = 0;
   bool parts = false;
 };
@@ -119,6 +119,7 @@ std::vector<StableHloOptions> OptionsOf(const ExportFlags& flags) {
   StableHloOptions options;
   options.batch = flags.batch;
   options.context = flags.context;
+  if (flags.logits == "last") options.logits = StableHloLogits::kLast;
   if (!flags.dtype.empty()) options.dtype = DTypeFromName(flags.dtype);
   if (flags.phase != "decode") {
     options.phase = StableHloPhase::kPrefill;
@@ -200,6 +201,8 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   verb->add_option("--sequence", flags.sequence,
                    "new tokens of each sequence; prefill: as many as the context, decode: 1")
       ->check(CLI::Range(int64_t{1}, kMost));
+  verb->add_option("--logits", flags.logits, "of each new token, or of the last one")
+      ->check(CLI::IsMember({"each", "last"}));
   verb->add_option("--dtype", flags.dtype, "computes in f32, bf16, f16 or f64; default: the model's own")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
   verb->add_flag("--parts", flags.parts,

@@ -21,6 +21,7 @@ namespace twinforge {
 struct StableHloSizes {
   bool decode = false;
   int64_t batch = 1, sequence = 1, context = 1;
+  StableHloLogits logits = StableHloLogits::kEach;
 
   // TF1620 at `place` where a symbol is none of batch, seq, past.
   absl::StatusOr<MlirType> Bind(const std::string& place, const Type& type) const;

@@ -19,6 +19,11 @@ bool IsHook(OpKind op) {
   return op == OpKind::kAttention || op == OpKind::kLatentAttention || op == OpKind::kMoe;
 }
 
+StableHloSizes OfOneToken(StableHloSizes sizes) {
+  sizes.sequence = 1;
+  return sizes;
+}
+
 absl::Status CannotSay(const Node& node) {
   const Spelling& row = Spellings()[static_cast<size_t>(node.op)];
   return Error(1620, node.path, absl::StrCat(Info(node.op).name, ": ", row.note));
@@ -33,7 +38,8 @@ ModuleWriter::ModuleWriter(const Graph& graph, const WeightArguments& weights, c
       ragged_(std::all_of(graph.nodes().begin(), graph.nodes().end(),
                           [&](const Node& node) { return TakesPadding(graph, node); }) &&
               !IsWrittenOut(graph)),
-      blocks_(graph, weights, sizes, ragged_) {}
+      blocks_(graph, weights, sizes, ragged_),
+      heads_(graph, weights, OfOneToken(sizes), ragged_) {}
 
 MlirValue ModuleWriter::Declare(StableHloArgument argument) {
   const std::string key = absl::StrCat(static_cast<int>(argument.kind), argument.name);
@@ -172,11 +178,19 @@ absl::Status ModuleWriter::Append(const Node& node) {
   return absl::OkStatus();
 }
 
+bool ModuleWriter::IsOfLastToken(const Node& node) const {
+  return sizes_.logits == StableHloLogits::kLast && node.op == OpKind::kLmHead &&
+         graph_.UsersOf(node.id).empty();
+}
+
 absl::Status ModuleWriter::AppendComposite(const Node& node) {
-  TWIN_ASSIGN_OR_RETURN(const BlockFunction* block, blocks_.Of(node));
+  const bool last = IsOfLastToken(node);
+  TWIN_ASSIGN_OR_RETURN(const BlockFunction* block, (last ? heads_ : blocks_).Of(node));
   std::vector<MlirValue> operands;
   for (const BlockArgument& argument : block->arguments) {
     TWIN_ASSIGN_OR_RETURN(MlirValue operand, ArgumentOf(node, argument));
+    if (last && argument.input == BlockInput::kOperand)
+      operand = text_.Slice(operand, 1, sizes_.sequence - 1, 1);
     operands.push_back(std::move(operand));
   }
   std::vector<std::string> types;
@@ -265,8 +279,11 @@ std::string ModuleWriter::Finished(const StableHloModule& module) const {
   if (!axes.empty()) absl::StrAppend(&text, "  sdy.mesh @mesh = <[", absl::StrJoin(axes, ", "), "]>\n");
   absl::StrAppend(&text, "  func.func public @main(", absl::StrJoin(declared, ",\n                         "),
                   ") -> (", absl::StrJoin(returned_, ", "), ") {\n", text_.text(), "  }\n");
-  for (const BlockFunction* block : blocks_.all()) absl::StrAppend(&text, block->text);
-  absl::StrAppend(&text, blocks_.products(), "}\n");
+  for (const BlockFunctions* functions : {&blocks_, &heads_}) {
+    for (const BlockFunction* block : functions->all()) absl::StrAppend(&text, block->text);
+    absl::StrAppend(&text, functions->products());
+  }
+  absl::StrAppend(&text, "}\n");
   return text;
 }
 

@@ -35,6 +35,7 @@ class ModuleWriter {
   bool Within(NodeId id) const { return id >= range_.first && id < range_.end; }
   absl::Status Append(const Node& node);
   absl::Status AppendComposite(const Node& node);
+  bool IsOfLastToken(const Node& node) const;
   absl::StatusOr<MlirValue> ArgumentOf(const Node& node, const BlockArgument& argument);
   absl::StatusOr<MlirValue> ValueOf(NodeId id);
   absl::StatusOr<MlirValue> Input(const std::string& name, const Type& type);
@@ -55,6 +56,7 @@ class ModuleWriter {
   const StableHloSizes sizes_;
   bool ragged_ = true;
   BlockFunctions blocks_;
+  BlockFunctions heads_;  // of what is computed for the last token alone
   NodeRange range_;
   int64_t hidden_ = 0;  // values of other parts that come in
   DeviceMesh mesh_;

@@ -20,6 +20,7 @@ absl::StatusOr<StableHloSizes> SizesOf(const Graph& graph, const StableHloOption
   sizes.batch = options.batch;
   sizes.sequence = options.sequence;
   sizes.context = options.context == 0 ? options.sequence : options.context;
+  sizes.logits = options.logits;
   constexpr int64_t kMost = int64_t{1} << 31;
   for (int64_t size : {sizes.batch, sizes.sequence, sizes.context}) {
     if (size < 1 || size >= kMost)

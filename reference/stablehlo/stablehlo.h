@@ -33,12 +33,18 @@ enum class StableHloPhase {
   kDecode,   // tokens that continue what a cache holds
 };
 
+enum class StableHloLogits {
+  kEach,  // of every new token
+  kLast,  // of the last one: what generation asks of a prefill
+};
+
 struct StableHloOptions {
   StableHloPhase phase = StableHloPhase::kPrefill;
   int64_t batch = 1;
   int64_t sequence = 1;        // new tokens of each row
   int64_t context = 0;         // places of the cache; 0: as many as `sequence`
   std::optional<DType> dtype;  // computes in f32, bf16, f16 or f64; unset: as the weights are stored
+  StableHloLogits logits = StableHloLogits::kEach;
 };
 
 struct StableHloArgument {

@@ -178,6 +178,14 @@ def test_devices_that_split_the_weights(tool, oracles, tmp_path, name):
     check_generation(prefill, decode, *expected(oracles / name), TOLERANCE)
 
 
+def test_logits_of_the_last_token(tool, oracles, tmp_path):
+    ids, want = expected(oracles / "gpt_oss")
+    exported(tool, oracles / "gpt_oss", tmp_path / "out", "--batch", 2, "--context", ids.shape[1], "--phase", "prefill", "--logits", "last",
+             "--dtype", "f32")
+    logits, _ = Exported(tmp_path / "out", "prefill", oracles / "gpt_oss", xla)({"tokens": ids, "starts": np.zeros(2)}, {})
+    assert off(want[:, -1:], logits) <= TOLERANCE
+
+
 def test_layers_that_are_stored_as_one(tool, oracles, tmp_path):
     recipe = 'name: "stacked" require: REASSOCIATED step { fuse_qkv { } } step { stack_layers { } }'
     done = tool.forge(oracles / "qwen3", recipe, tmp_path / "twin", "--to", "twin")

@@ -252,6 +252,19 @@ TEST(Modules, ComputeInTheTypeThatIsAsked) {
   EXPECT_THAT(module.text, Not(HasSubstr("precision = [DEFAULT, DEFAULT]")));
 }
 
+TEST(Modules, LogitsMayBeOfTheLastTokenAlone) {
+  StableHloOptions options = kPrefillOfTwo;
+  options.logits = StableHloLogits::kLast;
+  const StableHloModule module = Written(Small("llama"), options);
+  EXPECT_EQ(module.results[0].shape, (Shape{2, 1, 23}));
+  EXPECT_THAT(module.text, HasSubstr("[0:2, 7:8, 0:12]"));
+  // Of one token the last is each.
+  options = kDecodeOfTwo;
+  const std::string each = Written(Small("llama"), options).text;
+  options.logits = StableHloLogits::kLast;
+  EXPECT_EQ(Written(Small("llama"), options).text, each);
+}
+
 TEST(Modules, SizesAreChecked) {
   const Graph graph = Small("llama");
   EXPECT_EQ(CodeOf(WriteStableHlo(graph, {StableHloPhase::kDecode, 0, 1, 8, {}}).status()), 1621);
