@@ -20,7 +20,7 @@ MAY = {
     "proof": {"base", "weights", "ir", "eval", "transforms", "importers", "reference", "exporters", "recipes"},
     "report": {"base", "cost", "recipes"},
     "cli": {"base", "check", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
-            "report"},
+            "reference", "report"},
 }
 
 
