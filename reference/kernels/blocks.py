@@ -23,6 +23,7 @@ MXU_EDGE = {"v4": 128, "v5e": 128, "v5p": 128, "v6e": 256, "7x": 256}
 KINDS = (("v4", "TPU v4"), ("v5e", "TPU v5 lite"), ("v5e", "TPU v5e"), ("v5p", "TPU v5"),  # v5p after v5e: a prefix of it
          ("v6e", "TPU v6"), ("7x", "TPU7"), ("7x", "TPU v7"))
 FEW_BYTES = 4 * MIB  # a step of a chip that the table does not know
+F32_PASSES = 6       # float32 is multiplied in so many passes: a step has enough to do with so many times fewer bytes
 OVERHANG = 2         # a split may be this many times smaller than the largest if it pads less
 
 
@@ -61,6 +62,15 @@ def vmem_limit(generation):
 def sublanes(itemsize):
     """Rows of a tile: 8 of four bytes, 16 of two, 32 of one."""
     return 8 * max(1, 4 // itemsize)
+
+
+def lies_turned(shape):
+    """Whether the compiler keeps an array of this shape with its last two dimensions swapped, to pad less.
+
+    A kernel reads row-major operands, so XLA would copy such a one, whole, before every call. Swapped by name it is
+    read where it lies, and the swap moves nothing.
+    """
+    return shape[-1] % LANES != 0 and shape[-2] % LANES == 0
 
 
 def up(size, unit):
@@ -130,7 +140,7 @@ def grouped(generation, rows, groups, k, n, itemsize, weight_itemsize):
 
 def product(generation, height, k, n, itemsize, weight_itemsize):
     """Product blocks of a given height by the rule: k whole if a step of 256 columns may read it, then as many columns."""
-    target = step_bytes(generation)
+    target = step_bytes(generation) // (F32_PASSES if itemsize == 4 else 1)
     while True:
         deep = split(k, max(LANES, target // (min(n, 2 * LANES) * weight_itemsize)), LANES)
         block = Product(height, deep, split(n, max(LANES, target // (deep * weight_itemsize)), LANES), "rule")

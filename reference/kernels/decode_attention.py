@@ -12,9 +12,10 @@ Forms of the cache, all with tokens before lanes:
     keys and values apart    [batch, kv_heads, tokens, head_dim] each; head_dim may be padded, to 128 say: queries of the
                              logical head_dim are given zeros, and the scale stays the logical one's
     side by side             values=None, keys [batch, kv_heads, tokens, 2 * head_dim] as `side_by_side` makes them: for
-                             head_dim 64 both fill 128 lanes, and half the bytes of two padded caches are read
+                             head_dim 64 both fill 128 lanes
     values within keys       values=None and value_lanes=(0, 512): a latent cache, one head for all queries
-Side by side nothing is moved between lanes: queries are zero where values lie, so that scores are of keys alone, and
+A cache that the compiler keeps with tokens in the lanes (blocks.lies_turned: head_dim 64, 80, 96 and tokens a multiple
+of 128) is read as it lies, without padding. Side by side nothing is moved between lanes: queries are zero where values lie, so that scores are of keys alone, and
 the product with the whole block holds the values' part in the values' lanes.
 """
 import functools
@@ -39,14 +40,15 @@ def _precision(dtype):
 
 
 def _first_block(length, window, places):
-    return jnp.maximum(length - window, 0) // places if window else 0
+    return jax.lax.div(jnp.maximum(length - window, 0), places) if window else 0  # never negative: no rounding down needed
 
 
 def _last_block(length, places):
-    return jnp.maximum(length - 1, 0) // places
+    return jax.lax.div(jnp.maximum(length - 1, 0), places)
 
 
-def _body(lengths, queries, keys, *refs, scale, softcap, window, places, has_values, has_sinks):
+def _body(lengths, queries, keys, *refs, scale, softcap, window, places, has_values, has_sinks, turned):
+    """`turned` says of keys and of values whether a block is [heads, lanes, tokens]."""
     refs = list(refs)
     values = refs.pop(0) if has_values else keys
     sinks = refs.pop(0) if has_sinks else None
@@ -66,7 +68,8 @@ def _body(lengths, queries, keys, *refs, scale, softcap, window, places, has_val
     def _():
         q, k, v = queries[...], keys[...].astype(queries.dtype), values[...].astype(queries.dtype)
         precision = _precision(q.dtype)
-        scores = scale * jax.lax.dot_general(q, k, (((2,), (2,)), ((0,), (0,))), precision=precision,
+        tokens_in_keys, tokens_in_values = (2 if turn else 1 for turn in turned)
+        scores = scale * jax.lax.dot_general(q, k, (((2,), (3 - tokens_in_keys,)), ((0,), (0,))), precision=precision,
                                              preferred_element_type=jnp.float32)
         if softcap:
             scores = softcap * jnp.tanh(scores / softcap)
@@ -74,12 +77,12 @@ def _body(lengths, queries, keys, *refs, scale, softcap, window, places, has_val
         scores = jnp.where(seen(scores, 2), scores, LEAST)
         highest = jnp.maximum(most[...], jnp.max(scores, -1, keepdims=True))
         weights = jnp.where(seen(scores, 2), jnp.exp(scores - highest), 0)
-        v = jnp.where(seen(v, 1), v, jnp.zeros_like(v))  # places without a token may hold anything, and 0 * NaN is NaN
+        v = jnp.where(seen(v, tokens_in_values), v, jnp.zeros_like(v))  # what lies beyond may be NaN, and so is 0 * NaN
         fade = jnp.exp(most[...] - highest)
         most[...] = highest
         total[...] = fade * total[...] + jnp.sum(weights, -1, keepdims=True)
         mixed[...] = fade * mixed[...] + jax.lax.dot_general(
-            weights.astype(v.dtype), v, (((2,), (1,)), ((0,), (0,))), precision=precision,
+            weights.astype(v.dtype), v, (((2,), (tokens_in_values,)), ((0,), (0,))), precision=precision,
             preferred_element_type=jnp.float32)
 
     @pl.when(step == pl.num_programs(2) - 1)
@@ -106,25 +109,30 @@ def kernel(queries, keys, values, lengths, *, scale=None, softcap=0.0, window=0,
     if window:  # a window touches at most this many blocks, wherever it begins
         steps = min(steps, pl.cdiv(window - 1, places) + 1)
 
-    def cache_at(sequence, head, step, lengths):
-        length = lengths[sequence]
-        at = jnp.minimum(_first_block(length, window, places) + step, _last_block(length, places))
-        return sequence, head, at, 0
+    def cache(of):
+        """The cache as it lies, and its blocks."""
+        def at(sequence, head, step, lengths):
+            length = lengths[sequence]
+            place = jnp.minimum(_first_block(length, window, places) + step, _last_block(length, places))
+            return (sequence, head, 0, place) if turned else (sequence, head, place, 0)
+
+        turned, lanes = blocks.lies_turned(of.shape), of.shape[3]
+        shape = (lanes, places) if turned else (places, lanes)
+        operands.append(of.swapaxes(2, 3) if turned else of)
+        specs.append(pl.BlockSpec((None, block.heads) + shape, at))
+        return turned
 
     per_head = lambda sequence, head, step, lengths: (sequence, head, 0, 0)
-    cache = lambda lanes: pl.BlockSpec((None, block.heads, places, lanes), cache_at)
     spread = jnp.pad(queries, ((0, 0), (0, 0), (0, lanes - head_dim))).reshape(batch, kv_heads, group, lanes)
-    operands, specs = [spread, keys], [pl.BlockSpec((None, block.heads, group, lanes), per_head), cache(lanes)]
-    if values is not None:
-        operands.append(values)
-        specs.append(cache(out_lanes))
+    operands, specs = [spread], [pl.BlockSpec((None, block.heads, group, lanes), per_head)]
+    turned = [cache(of) for of in (keys, values) if of is not None]
     if sinks is not None:
         operands.append(sinks.astype(jnp.float32).reshape(kv_heads, group, 1))
         specs.append(pl.BlockSpec((block.heads, group, 1), lambda sequence, head, step, lengths: (head, 0, 0)))
     state = lambda lanes: pltpu.VMEM((block.heads, group, lanes), jnp.float32)
     mixed = pl.pallas_call(
         functools.partial(_body, scale=scale, softcap=softcap, window=window, places=places,
-                          has_values=values is not None, has_sinks=sinks is not None),
+                          has_values=values is not None, has_sinks=sinks is not None, turned=(turned[0], turned[-1])),
         out_shape=jax.ShapeDtypeStruct((batch, kv_heads, group, out_lanes), queries.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1, grid=(batch, kv_heads // block.heads, steps), in_specs=specs,

@@ -39,7 +39,7 @@ def align(group_sizes, rows, tile):
     ends, tile_ends = jnp.cumsum(sizes), jnp.cumsum(-(-sizes // tile))
     starts, tile_starts = ends - sizes, tile_ends + sizes // -tile
     used = tile_ends[-1:]
-    expert_of = lambda ends, at: jnp.minimum(jnp.searchsorted(ends, at, side="right"), groups - 1).astype(jnp.int32)
+    expert_of = lambda ends, at: jnp.minimum(jnp.sum(at[:, None] >= ends, -1, dtype=jnp.int32), groups - 1)
 
     row = jnp.arange(rows, dtype=jnp.int32)
     group = expert_of(ends, row)
@@ -119,6 +119,8 @@ def aligned(lhs, rhs, alignment, block, *, out_in=False, chip=None, interpret=Fa
 def kernel(lhs, rhs, group_sizes, *, out_in=False, chip=None, interpret=False):
     """The same as `reference`, as one kernel: rows are aligned, multiplied, and put back."""
     k, n = _check(lhs, rhs, group_sizes, out_in)
+    if blocks.lies_turned(rhs.shape):
+        rhs, out_in = rhs.swapaxes(1, 2), not out_in
     block = blocks.grouped(blocks.chip(chip), lhs.shape[0], rhs.shape[0], k, n, lhs.dtype.itemsize, rhs.dtype.itemsize)
     alignment = align(group_sizes, lhs.shape[0], block.rows)
     spread = lhs.at[alignment.source].get(mode="fill", fill_value=0)

@@ -68,7 +68,7 @@ class Pattern:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["values", "codes"], meta_fields=["pattern", "shape"])
 @dataclass(frozen=True)
 class Packed:
-    """A weight [in, out] = `shape`, packed. Blocks are padded to whole words of codes."""
+    """A weight [in, out] = `shape`, packed. Blocks are padded to whole words of codes, out to whole lanes."""
     values: jax.Array  # [blocks, keep, stride, out] along in, [blocks, keep, in, stride] along out
     codes: jax.Array   # [words, stride, out] or [words, in, stride], int8, int16 or int32
     pattern: Pattern
@@ -93,7 +93,7 @@ def pack(weight, pattern):
     members = weight.reshape(shape + weight.shape[1:] if pattern.along == "in" else shape)
     if pattern.along == "out":
         members = members.transpose(1, 2, 0, 3)
-    members = np.pad(members, ((0, -len(members) % pattern.shared), (0, 0), (0, 0), (0, 0)))
+    members = np.pad(members, ((0, -len(members) % pattern.shared), (0, 0), (0, 0), (0, -members.shape[3] % blocks.LANES)))
     present = members.view(f"u{weight.dtype.itemsize}") != 0  # -0.0 is a value of its own
     if (present.sum(1) > pattern.keep).any():
         raise ValueError(f"a group of {pattern.of} with stride {pattern.stride} along {pattern.along} has more than "
@@ -119,8 +119,8 @@ def unpack(packed):
     code = jax.lax.shift_right_logical(code, jnp.broadcast_to(turn[:, None, None], code.shape))
     dense = jnp.stack(members(code, [packed.values[:, j] for j in range(pattern.keep)], pattern), 1)
     if pattern.along == "in":
-        return dense.reshape(-1, wide)[:deep]
-    return dense.transpose(2, 0, 1, 3).reshape(deep, -1)[:, :wide]
+        return dense.reshape(-1, dense.shape[-1])[:deep, :wide]
+    return dense[..., :pattern.stride].transpose(2, 0, 1, 3).reshape(deep, -1)[:, :wide]
 
 
 def members(code, kept, pattern):
