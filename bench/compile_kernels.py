@@ -5,6 +5,7 @@
     compile_kernels.py v6e 7x             these generations alone
     compile_kernels.py --quick [v6e ...]  the cases of the tests, one row of JSON each: generation, case, outcome
     compile_kernels.py --sweep 40 [SEED]  random shapes on every generation: those whose blocks do not compile, and a count
+    compile_kernels.py --bundles [v6e]    instructions of a step beside the cycles in which its bytes arrive, in Markdown
 
 Needs jax[tpu] (0.10.2 with libtpu 0.0.42.1). Exits with 77 where it is not installed, with 1 where a case does not compile.
 "in place": no weight or cache is copied before the kernel; "copied": it compiles, and XLA lays such an operand anew first.
@@ -14,7 +15,9 @@ import json
 import os
 import random
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else a metadata query hangs
@@ -33,17 +36,20 @@ except ImportError:
 import jax.numpy as jnp
 from jax.experimental import topologies
 
-from kernels import blocks, decode_attention, grouped_matmul, strided_nm_matmul
+from kernels import blocks, decode_attention, grouped_matmul, nm_pack, strided_nm_matmul
 
 TOPOLOGY = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "7x": "tpu7x:2x2x1"}
 BIG = 1 << 18  # elements from which an operand counts as a weight or a cache
+# What the compiler reckons that a device reads from memory in a cycle, median of its matmuls (docs/cost_compiler.md).
+BYTES_PER_CYCLE = {"v4": 801, "v5e": 345, "v5p": 838, "v6e": 739, "7x": 1092}
 
 
 class Case:
-    """A call of a kernel: its name, the function of (chip, *operands), the operands as (shape, dtype)."""
+    """A call of a kernel: its name, the function of (chip, *operands), the operands as (shape, dtype), and the function of
+    the chip that gives (turns of the inner loop of a step, bytes that a step reads, as many without the kernel's packing)."""
 
-    def __init__(self, name, call, operands):
-        self.name, self.call, self.operands = name, call, operands
+    def __init__(self, name, call, operands, step=None):
+        self.name, self.call, self.operands, self.step = name, call, operands, step
 
     def compiled(self, chip):
         sharding = jax.sharding.SingleDeviceSharding(device(chip))
@@ -78,7 +84,13 @@ def grouped(rows, groups, k, n, dtype=jnp.bfloat16, out_in=False):
     call = lambda chip, x, w, sizes: grouped_matmul.kernel(x, w, sizes, out_in=out_in, chip=chip)
     weight = (groups, n, k) if out_in else (groups, k, n)
     name = f"{rows} rows, {groups} experts [{'out' if out_in else 'in'}, {'in' if out_in else 'out'}] {weight[1]}×{weight[2]}"
-    return Case(name, call, [((rows, k), dtype), (weight, dtype), ((groups,), jnp.int32)])
+
+    def step(chip):
+        block = blocks.grouped(chip, rows, groups, k, n, dtype.dtype.itemsize, dtype.dtype.itemsize)
+        read = block.k * block.n * dtype.dtype.itemsize
+        return 1, read, read
+
+    return Case(name, call, [((rows, k), dtype), (weight, dtype), ((groups,), jnp.int32)], step)
 
 
 def attention(batch, heads, kv_heads, head_dim, tokens, form="apart", lanes=None, value_lanes=None, sinks=False,
@@ -102,7 +114,15 @@ def attention(batch, heads, kv_heads, head_dim, tokens, form="apart", lanes=None
         name += f" ({value_lanes} of values)"
     for option in ["sinks"] * sinks + [f"{key} {value:g}" for key, value in options.items()]:
         name += f", {option}"
-    return Case(name, call, operands)
+
+    def step(chip):
+        block = blocks.attention(chip, kv_heads, heads // kv_heads, tokens, lanes, value_lanes, form != "apart",
+                                 options.get("window", 0), dtype.dtype.itemsize)
+        places = block.heads * block.tokens * dtype.dtype.itemsize
+        padded = 2 * blocks.up(head_dim, blocks.LANES) if form != "within" else lanes + value_lanes
+        return 1, places * (lanes + (value_lanes if form == "apart" else 0)), places * padded
+
+    return Case(name, call, operands, step)
 
 
 def sparse(rows, pattern, k, n, dtype=jnp.bfloat16):
@@ -111,12 +131,22 @@ def sparse(rows, pattern, k, n, dtype=jnp.bfloat16):
     words = -(-count // pattern.shared)
     tile = (pattern.stride, blocks.up(n, blocks.LANES)) if along_in else (k, pattern.stride)
     call = lambda chip, x, values, codes: strided_nm_matmul.kernel(
-        x, strided_nm_matmul.Packed(values, codes, pattern, (k, n)), chip=chip)
+        x, nm_pack.Packed(values, codes, pattern, (k, n)), chip=chip)
+
+    def step(chip):
+        block = strided_nm_matmul.block_of(blocks.chip(chip), rows, pattern, (k, n), dtype.dtype.itemsize)
+        dense = block.k * block.n * dtype.dtype.itemsize
+        along = block.k if along_in else block.n
+        high, wide = (pattern.stride, block.n) if along_in else (block.k, pattern.stride)
+        rows_at_once, lanes_at_once = strided_nm_matmul.piece_of(high, wide)
+        turns = along // (pattern.of * pattern.stride * pattern.shared) * (high // rows_at_once) * (wide // lanes_at_once)
+        return turns, int(dense * pattern.keep / pattern.of + block.k * block.n * pattern.bits / 8 / pattern.of), dense
+
     return Case(f"{rows} rows, {pattern.keep} of {pattern.of} along {pattern.along}, stride {pattern.stride}, {k}×{n}", call,
-                [((rows, k), dtype), ((words * pattern.shared, pattern.keep) + tile, dtype), ((words,) + tile, pattern.code_dtype)])
+                [((rows, k), dtype), ((words * pattern.shared, pattern.keep) + tile, dtype), ((words,) + tile, pattern.code_dtype)], step)
 
 
-Pattern = strided_nm_matmul.Pattern
+Pattern = nm_pack.Pattern
 CASES = {
     "Grouped matmul, bf16": [
         grouped(32, 128, 2048, 768), grouped(32, 128, 768, 2048), grouped(32, 32, 2880, 2880), grouped(32, 32, 4096, 2880),
@@ -175,12 +205,53 @@ def tables(chips):
     return failed
 
 
+BUNDLES = [
+    grouped(32, 128, 2048, 768), grouped(32, 32, 2880, 2880), attention(8, 32, 8, 64, 2048),
+    attention(8, 32, 8, 64, 2048, "side by side"), attention(8, 32, 8, 128, 2048), attention(8, 32, 32, 128, 2048),
+    attention(4, 128, 1, 576, 4096, "within", value_lanes=512),
+    sparse(8, Pattern(2, 4, 128), 4096, 4096), sparse(8, Pattern(2, 4, 16), 4096, 4096), sparse(8, Pattern(1, 4, 128), 4096, 4096),
+    sparse(8, Pattern(4, 8, 128), 4096, 4096), sparse(8, Pattern(6, 8, 128), 4096, 4096),
+    sparse(8, Pattern(2, 16, 128), 4096, 4096), sparse(8, Pattern(2, 4, 128, "out"), 4096, 4096)]
+
+
+def bundles(chip, index):
+    """Instructions of one step of the kernel of a case: those of the loop over steps, and its inner loop's once a turn.
+
+    What a step does only the first or the last time is counted as if it were done every time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        flags = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final.*"
+        subprocess.run([sys.executable, __file__, "--one", chip, str(index)], env={**os.environ, "LIBTPU_INIT_ARGS": flags},
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        names = ("grouped_matmul", "decode_attention", "strided_nm_matmul")
+        text = next(file for file in Path(folder).glob("*final_bundles.txt") if "schedule" not in file.name and
+                    any(name in file.name for name in names)).read_text()
+    depths = [len(depth) for depth in re.findall(r"^\s*0x[0-9a-f]+\s*(?:[A-Z]{2})?\s*: (>*) ?\{", text, re.M)]
+    return depths.count(1) + BUNDLES[index].step(chip)[0] * (len(depths) - depths.count(0) - depths.count(1))
+
+
+def bundle_table(chips):
+    for chip in chips:
+        print(f"\n| {chip} | bytes a step | cycles to read them | instructions | cycles to read as much padded or dense |\n"
+              "| --- | --- | --- | --- | --- |")
+        for index, case in enumerate(BUNDLES):
+            _, read, plain = case.step(chip)
+            arrive, arrive_plain = read // BYTES_PER_CYCLE[chip], plain // BYTES_PER_CYCLE[chip]
+            print(f"| {case.name} | {read:,} | {arrive:,} | {bundles(chip, index):,} | {arrive_plain:,} |", flush=True)
+
+
 def main(arguments):
     chips = [word for word in arguments if word in TOPOLOGY] or list(TOPOLOGY)
     if arguments[:1] == ["--quick"]:
         for chip in chips:
             for case in QUICK:
                 print(json.dumps([chip, case.name, case.outcome(chip)], ensure_ascii=False), flush=True)
+        return 0
+    if arguments[:1] == ["--one"]:
+        BUNDLES[int(arguments[2])].compiled(arguments[1])
+        return 0
+    if arguments[:1] == ["--bundles"]:
+        bundle_table(chips)
         return 0
     if arguments[:1] == ["--sweep"]:
         count, seed = int(arguments[1]), int((arguments[2:] + ["7"])[0])

@@ -23,6 +23,7 @@ MXU_EDGE = {"v4": 128, "v5e": 128, "v5p": 128, "v6e": 256, "7x": 256}
 KINDS = (("v4", "TPU v4"), ("v5e", "TPU v5 lite"), ("v5e", "TPU v5e"), ("v5p", "TPU v5"),  # v5p after v5e: a prefix of it
          ("v6e", "TPU v6"), ("7x", "TPU7"), ("7x", "TPU v7"))
 FEW_BYTES = 4 * MIB  # a step of a chip that the table does not know
+MEMORY_ROWS = 8      # of a tile in the chip's memory, of two and four bytes alike
 F32_PASSES = 6       # float32 is multiplied in so many passes: a step has enough to do with so many times fewer bytes
 OVERHANG = 2         # a split may be this many times smaller than the largest if it pads less
 
@@ -70,7 +71,8 @@ def lies_turned(shape):
     A kernel reads row-major operands, so XLA would copy such a one, whole, before every call. Swapped by name it is
     read where it lies, and the swap moves nothing.
     """
-    return shape[-1] % LANES != 0 and shape[-2] % LANES == 0
+    *_, rows, lanes = shape
+    return up(lanes, MEMORY_ROWS) * up(rows, LANES) < up(rows, MEMORY_ROWS) * up(lanes, LANES)
 
 
 def up(size, unit):

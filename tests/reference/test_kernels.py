@@ -17,8 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "reference"), str(ROOT / "tests" / "support")]
 
-from kernels import blocks, decode_attention, grouped_matmul, strided_nm_matmul  # noqa: E402
-from kernels.strided_nm_matmul import Pattern  # noqa: E402
+from kernels import blocks, decode_attention, grouped_matmul, nm_pack, strided_nm_matmul  # noqa: E402
+from kernels.nm_pack import Pattern  # noqa: E402
 from tool import SHARED, Tool  # noqa: E402
 
 TYPES = [jnp.float32, jnp.bfloat16]
@@ -263,8 +263,8 @@ PATTERNS = [
 def test_packing_loses_nothing_and_multiplies_the_same(pattern, shape, dtype):
     rng = np.random.default_rng(shape[0])
     weight = pruned(rng, shape, pattern, dtype)
-    packed = strided_nm_matmul.pack(weight, pattern)
-    assert np.array_equal(np.asarray(strided_nm_matmul.unpack(packed)).view(np.uint8), weight.view(np.uint8))
+    packed = nm_pack.pack(weight, pattern)
+    assert np.array_equal(np.asarray(nm_pack.unpack(packed)).view(np.uint8), weight.view(np.uint8))
     x = drawn(rng, (5, shape[0]), dtype)
     want = exact(x) @ exact(weight)
     bound = product_bound(exact(x), exact(weight), want, dtype)
@@ -277,7 +277,7 @@ def test_packing_loses_nothing_and_multiplies_the_same(pattern, shape, dtype):
 def test_packed_bytes_are_what_the_formula_says():
     for pattern in (Pattern(1, 4, 128), Pattern(2, 4, 128), Pattern(4, 8, 128), Pattern(6, 8, 128), Pattern(2, 16, 128)):
         whole = pattern.of * pattern.stride * pattern.shared
-        packed = strided_nm_matmul.pack(np.zeros((whole, 256), ml_dtypes.bfloat16), pattern)
+        packed = nm_pack.pack(np.zeros((whole, 256), ml_dtypes.bfloat16), pattern)
         assert packed.nbytes == whole * 256 * (2 * pattern.keep / pattern.of + pattern.bits / (8 * pattern.of)), pattern
 
 
@@ -289,7 +289,7 @@ def test_steps_that_leave_a_rest(monkeypatch):
         weight = pruned(rng, shape, pattern, jnp.float32)
         x = drawn(rng, (300, shape[0]), jnp.float32)
         got = run(lambda x, packed: strided_nm_matmul.kernel(x, packed, chip="v4", interpret=True), x,
-                  strided_nm_matmul.pack(weight, pattern))
+                  nm_pack.pack(weight, pattern))
         want = exact(x) @ exact(weight)
         assert (np.abs(exact(got) - want) <= product_bound(exact(x), exact(weight), want, jnp.float32)).all(), pattern
 
@@ -306,10 +306,10 @@ def test_what_keep_n_of_m_writes_packs(tmp_path):
         if ".mlp." in name:
             first, end = (8 + size + offset for offset in entry["data_offsets"])
             weight = np.frombuffer(data[first:end], ml_dtypes.bfloat16).reshape(entry["shape"]).T.copy()  # stored [out, in]
-            form = strided_nm_matmul.pack(weight, Pattern(1, 2, 4))
-            assert np.array_equal(np.asarray(strided_nm_matmul.unpack(form)).view(np.uint8), weight.view(np.uint8)), name
+            form = nm_pack.pack(weight, Pattern(1, 2, 4))
+            assert np.array_equal(np.asarray(nm_pack.unpack(form)).view(np.uint8), weight.view(np.uint8)), name
             with pytest.raises(ValueError, match="more than 1 members"):
-                strided_nm_matmul.pack(weight, Pattern(1, 2, 1))
+                nm_pack.pack(weight, Pattern(1, 2, 1))
             packed += 1
     assert packed == 6
 
@@ -317,8 +317,8 @@ def test_what_keep_n_of_m_writes_packs(tmp_path):
 @pytest.mark.parametrize("make, says", [
     (lambda: Pattern(4, 4, 16), "1 <= keep < of"),
     (lambda: Pattern(20, 40, 16), "take smaller groups"),
-    (lambda: strided_nm_matmul.pack(np.zeros((100, 8), np.float32), Pattern(2, 4, 16)), "prune it with a stride that divides"),
-    (lambda: strided_nm_matmul.pack(np.ones((64, 8), np.float32), Pattern(2, 4, 16)), "more than 2 members"),
+    (lambda: nm_pack.pack(np.zeros((100, 8), np.float32), Pattern(2, 4, 16)), "prune it with a stride that divides"),
+    (lambda: nm_pack.pack(np.ones((64, 8), np.float32), Pattern(2, 4, 16)), "more than 2 members"),
     (lambda: apply((4, 32), np.zeros((64, 8), np.float32), Pattern(2, 4, 16)), "merge batch and tokens"),
     (lambda: apply((4, 64), np.zeros((64, 8), ml_dtypes.bfloat16), Pattern(2, 4, 16)), "convert x"),
     (lambda: apply((4, 64), np.zeros((64, 8), np.float32), Pattern(2, 4, 2)), "prune with stride 8 or 128"),
@@ -330,7 +330,7 @@ def test_strided_nm_matmul_refuses(make, says):
 
 
 def apply(shape, weight, pattern):
-    return strided_nm_matmul.kernel(jnp.zeros(shape), strided_nm_matmul.pack(weight, pattern), chip="v5e")
+    return strided_nm_matmul.kernel(jnp.zeros(shape), nm_pack.pack(weight, pattern), chip="v5e")
 
 
 # --- blocks
