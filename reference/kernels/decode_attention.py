@@ -47,7 +47,7 @@ def _last_block(length, places):
     return jax.lax.div(jnp.maximum(length - 1, 0), places)
 
 
-def _body(lengths, queries, keys, *refs, scale, softcap, window, places, has_values, has_sinks, turned):
+def _body(lengths, first, queries, keys, *refs, scale, softcap, window, places, has_values, has_sinks, turned):
     """`turned` says of keys and of values whether a block is [heads, lanes, tokens]."""
     refs = list(refs)
     values = refs.pop(0) if has_values else keys
@@ -94,10 +94,13 @@ def _seen(place, length, window):
     return (place < length) & (place >= length - window) if window else place < length
 
 
-def kernel(queries, keys, values, lengths, *, scale=None, softcap=0.0, window=0, sinks=None, value_lanes=None, chip=None,
-           interpret=False):
+def kernel(queries, keys, values, lengths, *, scale=None, softcap=0.0, window=0, sinks=None, value_lanes=None, layer=None,
+           chip=None, interpret=False):
     """The same as `reference`, as one kernel."""
-    scale, value_lanes = _check(queries, keys, values, lengths, scale, softcap, window, sinks, value_lanes)
+    scale, value_lanes = _check(queries, keys, values, lengths, scale, softcap, window, sinks, value_lanes, layer)
+    if layer is not None:  # its sequences are some of all layers'
+        keys, values = (None if of is None else of.reshape((-1,) + of.shape[2:]) for of in (keys, values))
+    first = jnp.reshape(jnp.int32(0 if layer is None else layer) * queries.shape[0], 1)
     batch, heads, head_dim = queries.shape
     _, kv_heads, tokens, lanes = keys.shape
     group, out_lanes = heads // kv_heads, lanes if values is None else values.shape[3]
@@ -111,10 +114,10 @@ def kernel(queries, keys, values, lengths, *, scale=None, softcap=0.0, window=0,
 
     def cache(of):
         """The cache as it lies, and its blocks."""
-        def at(sequence, head, step, lengths):
-            length = lengths[sequence]
+        def at(sequence, head, step, lengths, first):
+            length, row = lengths[sequence], first[0] + sequence
             place = jnp.minimum(_first_block(length, window, places) + step, _last_block(length, places))
-            return (sequence, head, 0, place) if turned else (sequence, head, place, 0)
+            return (row, head, 0, place) if turned else (row, head, place, 0)
 
         turned, lanes = blocks.lies_turned(of.shape), of.shape[3]
         shape = (lanes, places) if turned else (places, lanes)
@@ -122,37 +125,41 @@ def kernel(queries, keys, values, lengths, *, scale=None, softcap=0.0, window=0,
         specs.append(pl.BlockSpec((None, block.heads) + shape, at))
         return turned
 
-    per_head = lambda sequence, head, step, lengths: (sequence, head, 0, 0)
+    per_head = lambda sequence, head, step, lengths, first: (sequence, head, 0, 0)
     spread = jnp.pad(queries, ((0, 0), (0, 0), (0, lanes - head_dim))).reshape(batch, kv_heads, group, lanes)
     operands, specs = [spread], [pl.BlockSpec((None, block.heads, group, lanes), per_head)]
     turned = [cache(of) for of in (keys, values) if of is not None]
     if sinks is not None:
         operands.append(sinks.astype(jnp.float32).reshape(kv_heads, group, 1))
-        specs.append(pl.BlockSpec((block.heads, group, 1), lambda sequence, head, step, lengths: (head, 0, 0)))
+        specs.append(pl.BlockSpec((block.heads, group, 1), lambda sequence, head, step, lengths, first: (head, 0, 0)))
     state = lambda lanes: pltpu.VMEM((block.heads, group, lanes), jnp.float32)
     mixed = pl.pallas_call(
         functools.partial(_body, scale=scale, softcap=softcap, window=window, places=places,
                           has_values=values is not None, has_sinks=sinks is not None, turned=(turned[0], turned[-1])),
         out_shape=jax.ShapeDtypeStruct((batch, kv_heads, group, out_lanes), queries.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(batch, kv_heads // block.heads, steps), in_specs=specs,
+            num_scalar_prefetch=2, grid=(batch, kv_heads // block.heads, steps), in_specs=specs,
             out_specs=pl.BlockSpec((None, block.heads, group, out_lanes), per_head),
             scratch_shapes=[state(1), state(1), state(out_lanes)]),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"),
                                              vmem_limit_bytes=blocks.vmem_limit(generation)),
-        interpret=interpret, name="decode_attention")(lengths.astype(jnp.int32), *operands)
+        interpret=interpret, name="decode_attention")(lengths.astype(jnp.int32), first, *operands)
     return mixed.reshape(batch, heads, out_lanes)[..., slice(*value_lanes)]
 
 
-def reference(queries, keys, values, lengths, *, scale=None, softcap=0.0, window=0, sinks=None, value_lanes=None):
+def reference(queries, keys, values, lengths, *, scale=None, softcap=0.0, window=0, sinks=None, value_lanes=None,
+              layer=None):
     """queries [batch, heads, head_dim], a cache in one of the forms above, lengths [batch] -> [batch, heads, value_dim].
 
     lengths counts a sequence's places, the new one among them; a sequence of length 0 gives zeros. scale defaults to
     head_dim ** -0.5 of the queries. softcap and window of 0 are none; a window of w sees the last w places. sinks
     [heads] are scores that take part in the softmax and add nothing. Lanes of values are value_lanes, all by default,
-    side by side the second half. Scores and sums in float32, the result in the queries' type.
+    side by side the second half. With `layer` (a whole number, traced or not) the cache is [layers, batch, ...]: a kernel
+    that is given cache[layer] has it copied first. Scores and sums in float32, the result in the queries' type.
     """
-    scale, value_lanes = _check(queries, keys, values, lengths, scale, softcap, window, sinks, value_lanes)
+    scale, value_lanes = _check(queries, keys, values, lengths, scale, softcap, window, sinks, value_lanes, layer)
+    if layer is not None:
+        keys, values = keys[layer], None if values is None else values[layer]
     batch, heads, head_dim = queries.shape
     kv_heads, tokens = keys.shape[1:3]
     precision = _precision(queries.dtype)
@@ -184,18 +191,18 @@ def decode_attention(queries, keys, values, lengths, *, chip=None, implementatio
     return kernel(queries, keys, values, lengths, chip=chip, interpret=chosen == "interpret", **options)
 
 
-def _check(queries, keys, values, lengths, scale, softcap, window, sinks, value_lanes):
+def _check(queries, keys, values, lengths, scale, softcap, window, sinks, value_lanes, layer):
     """(scale, value lanes) of operands that fit; ValueError otherwise."""
-    if queries.ndim != 3 or keys.ndim != 4:
+    if queries.ndim != 3 or keys.ndim != (4 if layer is None else 5):
         raise ValueError(f"queries {queries.shape} must be [batch, heads, head_dim], keys {keys.shape} "
-                         "[batch, kv_heads, tokens, lanes]; take one token of each sequence")
+                         f"[{'' if layer is None else 'layers, '}batch, kv_heads, tokens, lanes]; take one token of each sequence")
     batch, heads, head_dim = queries.shape
-    lanes = keys.shape[3]
-    if keys.shape[0] != batch or heads % keys.shape[1]:
+    lanes = keys.shape[-1]
+    if keys.shape[-4] != batch or heads % keys.shape[-3]:
         raise ValueError(f"queries {queries.shape} and keys {keys.shape}: batch must be equal and kv_heads divide heads")
     if head_dim > lanes:
         raise ValueError(f"queries have head_dim {head_dim}, the cache only {lanes} lanes; pad the cache")
-    if values is not None and values.shape[:3] != keys.shape[:3]:
+    if values is not None and values.shape[:-1] != keys.shape[:-1]:
         raise ValueError(f"values {values.shape} must agree with keys {keys.shape} but for their lanes")
     if lengths.shape != (batch,) or not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise ValueError(f"lengths {lengths.dtype}{list(lengths.shape)} must be whole numbers [{batch}]")
@@ -207,5 +214,5 @@ def _check(queries, keys, values, lengths, scale, softcap, window, sinks, value_
         if values is None and lanes != 2 * head_dim:
             raise ValueError(f"without values, keys of {lanes} lanes must be twice head_dim {head_dim}, as side_by_side makes "
                              "them; pass value_lanes=(first, end) for values within keys")
-        value_lanes = (head_dim, lanes) if values is None else (0, values.shape[3])
+        value_lanes = (head_dim, lanes) if values is None else (0, values.shape[-1])
     return head_dim ** -0.5 if scale is None else scale, value_lanes

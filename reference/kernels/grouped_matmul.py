@@ -116,24 +116,31 @@ def aligned(lhs, rhs, alignment, block, *, out_in=False, chip=None, interpret=Fa
         interpret=interpret, name="grouped_matmul")(alignment.expert, alignment.used, lhs, rhs)
 
 
-def kernel(lhs, rhs, group_sizes, *, out_in=False, chip=None, interpret=False):
+def kernel(lhs, rhs, group_sizes, *, out_in=False, layer=None, chip=None, interpret=False):
     """The same as `reference`, as one kernel: rows are aligned, multiplied, and put back."""
-    k, n = _check(lhs, rhs, group_sizes, out_in)
+    k, n = _check(lhs, rhs, group_sizes, out_in, layer)
+    groups = group_sizes.shape[0]
+    block = blocks.grouped(blocks.chip(chip), lhs.shape[0], groups, k, n, lhs.dtype.itemsize, rhs.dtype.itemsize)
+    alignment = align(group_sizes, lhs.shape[0], block.rows)
+    if layer is not None:  # its experts are some of all layers'
+        rhs = rhs.reshape((-1,) + rhs.shape[2:])
+        alignment = alignment._replace(expert=alignment.expert + jnp.int32(layer) * groups)
     if blocks.lies_turned(rhs.shape):
         rhs, out_in = rhs.swapaxes(1, 2), not out_in
-    block = blocks.grouped(blocks.chip(chip), lhs.shape[0], rhs.shape[0], k, n, lhs.dtype.itemsize, rhs.dtype.itemsize)
-    alignment = align(group_sizes, lhs.shape[0], block.rows)
     spread = lhs.at[alignment.source].get(mode="fill", fill_value=0)
     product = aligned(spread, rhs, alignment, block, out_in=out_in, chip=chip, interpret=interpret)
     return product.at[alignment.place].get(mode="fill", fill_value=0)
 
 
-def reference(lhs, rhs, group_sizes, *, out_in=False):
+def reference(lhs, rhs, group_sizes, *, out_in=False, layer=None):
     """lhs [rows, k] sorted by group, rhs [groups, k, n] (or [groups, n, k] if out_in), group_sizes [groups] -> [rows, n].
 
     Row r of group g is lhs[r] @ rhs[g], summed in float32, in lhs's type. Rows beyond sum(group_sizes) give zero.
+    With `layer` (a whole number, traced or not) rhs is [layers, ...]: a kernel that is given rhs[layer] inside a scan has
+    it copied first, the stack it reads in place.
     """
-    _check(lhs, rhs, group_sizes, out_in)
+    _check(lhs, rhs, group_sizes, out_in, layer)
+    rhs = rhs if layer is None else rhs[layer]
     ends = jnp.cumsum(group_sizes)
     row = jnp.arange(lhs.shape[0])
 
@@ -149,25 +156,26 @@ def reference(lhs, rhs, group_sizes, *, out_in=False):
     return total.astype(lhs.dtype)
 
 
-def grouped_matmul(lhs, rhs, group_sizes, *, out_in=False, chip=None, implementation=None):
+def grouped_matmul(lhs, rhs, group_sizes, *, out_in=False, layer=None, chip=None, implementation=None):
     """`kernel` on a TPU, `reference` elsewhere, or what `implementation` names (blocks.implementation)."""
     chosen = blocks.implementation(implementation)
     if chosen == "reference":
-        return reference(lhs, rhs, group_sizes, out_in=out_in)
-    return kernel(lhs, rhs, group_sizes, out_in=out_in, chip=chip, interpret=chosen == "interpret")
+        return reference(lhs, rhs, group_sizes, out_in=out_in, layer=layer)
+    return kernel(lhs, rhs, group_sizes, out_in=out_in, layer=layer, chip=chip, interpret=chosen == "interpret")
 
 
-def _check(lhs, rhs, group_sizes, out_in):
+def _check(lhs, rhs, group_sizes, out_in, layer):
     """(k, n) of operands that fit; ValueError otherwise."""
-    form = "[groups, n, k]" if out_in else "[groups, k, n]"
-    if lhs.ndim != 2 or rhs.ndim != 3:
+    form = ("" if layer is None else "[layers] x ") + ("[groups, n, k]" if out_in else "[groups, k, n]")
+    if lhs.ndim != 2 or rhs.ndim != (3 if layer is None else 4):
         raise ValueError(f"lhs {lhs.shape} must be [rows, k] and rhs {rhs.shape} {form}; merge batch and tokens into rows")
-    k, n = (rhs.shape[2], rhs.shape[1]) if out_in else (rhs.shape[1], rhs.shape[2])
+    groups, *sides = rhs.shape[-3:]
+    k, n = sides[::-1] if out_in else sides
     if lhs.shape[1] != k:
         hint = f"; pass out_in={not out_in} if the other side is k" if lhs.shape[1] == n else ""
         raise ValueError(f"lhs {lhs.shape} has k = {lhs.shape[1]}, rhs {rhs.shape} as {form} has {k}{hint}")
-    if group_sizes.shape != (rhs.shape[0],) or not jnp.issubdtype(group_sizes.dtype, jnp.integer):
-        raise ValueError(f"group_sizes {group_sizes.dtype}{list(group_sizes.shape)} must be whole numbers [{rhs.shape[0]}], "
+    if group_sizes.shape != (groups,) or not jnp.issubdtype(group_sizes.dtype, jnp.integer):
+        raise ValueError(f"group_sizes {group_sizes.dtype}{list(group_sizes.shape)} must be whole numbers [{groups}], "
                          "one for each group of rhs")
     if not lhs.shape[0]:
         raise ValueError("lhs has no rows; skip the product")

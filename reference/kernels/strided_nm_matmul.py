@@ -29,7 +29,7 @@ def piece_of(high, wide):
     return next(part for part in (512, 256, 128, 64, 32, 16, 8) if high % part == 0 and part * lanes <= PIECE), lanes
 
 
-def _body(left, values, codes, out, dense, total, *, pattern, k, chosen_in):
+def _body(layer, left, values, codes, out, dense, total, *, pattern, k, chosen_in):
     """`chosen_in`: the types of codes and values between which tiles are chosen."""
     step, along_in = pl.program_id(2), pattern.along == "in"
     deep = left.shape[1]
@@ -82,12 +82,12 @@ def block_of(generation, rows, pattern, shape, itemsize):
     return blocks.sparse(generation, height, *shape, *units, pattern.keep / pattern.of, itemsize)
 
 
-def kernel(x, packed, *, chip=None, interpret=False):
+def kernel(x, packed, *, layer=None, chip=None, interpret=False):
     """The same as `reference`, as one kernel.
 
     Raises ValueError where members of a group are not whole tiles apart.
     """
-    pattern, (k, n), rows = packed.pattern, packed.shape, _check(x, packed)
+    pattern, (k, n), rows = packed.pattern, packed.shape, _check(x, packed, layer)
     along_in = pattern.along == "in"
     least = blocks.sublanes(x.dtype.itemsize) if along_in else blocks.LANES
     if pattern.stride % least:
@@ -105,36 +105,54 @@ def kernel(x, packed, *, chip=None, interpret=False):
         deep, wide, several = block.k, block.n, block.n // (pattern.of * pattern.stride)
         tile = (deep, pattern.stride)
         at = lambda row, column, step: (column, step, 0)
+
+    def values_at(row, column, step, layer):
+        first, *rest = at(row, column, step)
+        return (layer[0], first, 0, *rest)
+
     x = jnp.pad(x, ((0, max(0, height - rows)), (0, 0)))  # less than a tile of rows is more work, not less
+    values, codes = (of[None] if layer is None else of for of in (packed.values, packed.codes))
     product = pl.pallas_call(
         functools.partial(_body, pattern=pattern, k=k, chosen_in=(jnp.int16, x.dtype) if narrow else (jnp.int32, jnp.float32)),
         out_shape=jax.ShapeDtypeStruct((x.shape[0], n), x.dtype),
-        grid=(pl.cdiv(rows, height), pl.cdiv(n, wide), pl.cdiv(k, deep)),
-        in_specs=[pl.BlockSpec((height, deep), lambda row, column, step: (row, step)),
-                  pl.BlockSpec((several, pattern.keep) + tile, lambda *place: at(*place)[:1] + (0,) + at(*place)[1:]),
-                  pl.BlockSpec((several // pattern.shared,) + tile, at)],
-        out_specs=pl.BlockSpec((height, wide), lambda row, column, step: (row, column)),
-        scratch_shapes=[pltpu.VMEM((deep, wide), x.dtype), pltpu.VMEM((height, wide), jnp.float32)],
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(pl.cdiv(x.shape[0], height), pl.cdiv(n, wide), pl.cdiv(k, deep)),
+            in_specs=[pl.BlockSpec((height, deep), lambda row, column, step, layer: (row, step)),
+                      pl.BlockSpec((None, several, pattern.keep) + tile, values_at),
+                      pl.BlockSpec((None, several // pattern.shared) + tile,
+                                   lambda row, column, step, layer: (layer[0],) + at(row, column, step))],
+            out_specs=pl.BlockSpec((height, wide), lambda row, column, step, layer: (row, column)),
+            scratch_shapes=[pltpu.VMEM((deep, wide), x.dtype), pltpu.VMEM((height, wide), jnp.float32)]),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary"),
                                              vmem_limit_bytes=blocks.vmem_limit(generation)),
-        interpret=interpret, name="strided_nm_matmul")(x, packed.values, packed.codes)
+        interpret=interpret, name="strided_nm_matmul")(jnp.reshape(jnp.int32(0 if layer is None else layer), 1), x, values, codes)
     return product[:rows]
 
 
-def reference(x, packed):
-    """x [rows, in] times a Packed [in, out] -> [rows, out], summed in float32, in x's type."""
-    _check(x, packed)
+def reference(x, packed, *, layer=None):
+    """x [rows, in] times a Packed [in, out] -> [rows, out], summed in float32, in x's type.
+
+    With `layer` (a whole number, traced or not) values and codes are [layers, ...]: a kernel that is given those of one
+    layer inside a scan has them copied first.
+    """
+    _check(x, packed, layer)
+    packed = packed if layer is None else jax.tree.map(lambda of: of[layer], packed)
     return _dot(x, unpack(packed)).astype(x.dtype)
 
 
-def strided_nm_matmul(x, packed, *, chip=None, implementation=None):
+def strided_nm_matmul(x, packed, *, layer=None, chip=None, implementation=None):
     """`kernel` on a TPU, `reference` elsewhere, or what `implementation` names (blocks.implementation)."""
     chosen = blocks.implementation(implementation)
-    return reference(x, packed) if chosen == "reference" else kernel(x, packed, chip=chip, interpret=chosen == "interpret")
+    if chosen == "reference":
+        return reference(x, packed, layer=layer)
+    return kernel(x, packed, layer=layer, chip=chip, interpret=chosen == "interpret")
 
 
-def _check(x, packed):
+def _check(x, packed, layer):
     """The rows of operands that fit; ValueError otherwise."""
+    if packed.values.ndim != (4 if layer is None else 5):
+        raise ValueError(f"packed values {packed.values.shape}: pass layer= for a stack of layers, and for nothing else")
     if x.ndim != 2 or x.shape[1] != packed.shape[0] or not x.shape[0]:
         raise ValueError(f"x {x.shape} must be [rows, {packed.shape[0]}] for a packed weight {packed.shape}; merge batch and "
                          "tokens into rows")

@@ -98,6 +98,42 @@ def test_grouped_matmul_by_more_steps_than_divide():
     assert (np.abs(exact(got) - want) <= 2 * 300 * UNIT * np.einsum("rk,rkn->rn", np.abs(exact(x)), np.abs(weight))).all()
 
 
+def test_a_layer_of_a_stack_is_read_where_it_lies():
+    """Inside a scan over layers, by its number: the same as the layer itself."""
+    rng = np.random.default_rng(2)
+    x, w = drawn(rng, (5, 48), jnp.float32), drawn(rng, (3, 2, 48, 48), jnp.float32)
+    sizes, layers = jnp.asarray([2, 3]), jnp.arange(3)
+    product = lambda layer: grouped_matmul.kernel(x, w, sizes, layer=layer, chip="v5e", interpret=True)
+    got = run(lambda: jax.lax.scan(lambda _, layer: (None, product(layer)), None, layers)[1])
+    weight = exact(w)[:, [0, 0, 1, 1, 1]]  # of each layer, by row
+    want, most = np.einsum("rk,lrkn->lrn", exact(x), weight), np.einsum("rk,lrkn->lrn", np.abs(exact(x)), np.abs(weight))
+    assert (np.abs(exact(got) - want) <= 2 * 48 * UNIT * most).all()
+    assert (np.abs(exact(grouped_matmul.reference(x, w, sizes, layer=1)) - want[1]) <= 2 * 48 * UNIT * most[1]).all()
+
+    q, keys = drawn(rng, (2, 4, 16), jnp.float32), drawn(rng, (3, 2, 2, 24, 16), jnp.float32)
+    attended = lambda layer: decode_attention.kernel(q, keys, keys, jnp.asarray([7, 24]), layer=layer, chip="v5e", interpret=True)
+    got = run(lambda: jax.lax.scan(lambda _, layer: (None, attended(layer)), None, layers)[1])
+    for layer in range(3):
+        want = [attend(exact(q[b, h]), *[exact(keys[layer, b, h // 2])] * 2, (7, 24)[b], 0.25, 0, 0, None)
+                for b in range(2) for h in range(4)]
+        for at, (value, bound) in enumerate(want):
+            assert (np.abs(exact(got[layer]).reshape(8, 16)[at] - value) <= bound + rounding(jnp.float32) * np.abs(value) * 1.01).all()
+
+    pattern = Pattern(2, 4, 16)
+    weights = [pruned(rng, (64, 128), pattern, jnp.float32) for _ in range(3)]
+    x, packed = drawn(rng, (5, 64), jnp.float32), [nm_pack.pack(weight, pattern) for weight in weights]
+    stack = jax.tree.map(lambda *layers: jnp.stack(layers), *packed)
+    product = lambda layer: strided_nm_matmul.kernel(x, stack, layer=layer, chip="v5e", interpret=True)
+    got = run(lambda: jax.lax.scan(lambda _, layer: (None, product(layer)), None, layers)[1])
+    for layer, weight in enumerate(weights):
+        want = exact(x) @ exact(weight)
+        bound = product_bound(exact(x), exact(weight), want, jnp.float32)
+        assert (np.abs(exact(got[layer]) - want) <= bound).all()
+        assert (np.abs(exact(strided_nm_matmul.reference(x, stack, layer=layer)) - want) <= bound).all()
+    with pytest.raises(ValueError, match="pass layer= for a stack"):
+        strided_nm_matmul.kernel(x, stack, chip="v5e")
+
+
 def test_every_tile_belongs_to_one_expert():
     draw = random.Random(3)
     aligned = {tile: jax.jit(lambda sizes, tile=tile: grouped_matmul.align(sizes, 100, tile)) for tile in (1, 8, 16)}
