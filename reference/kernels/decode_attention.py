@@ -15,8 +15,8 @@ Forms of the cache, all with tokens before lanes:
                              head_dim 64 both fill 128 lanes
     values within keys       values=None and value_lanes=(0, 512): a latent cache, one head for all queries
 A cache that the compiler keeps with tokens in the lanes (blocks.lies_turned: head_dim 64, 80, 96 and tokens a multiple
-of 128) is read as it lies, without padding. Side by side nothing is moved between lanes: queries are zero where values lie, so that scores are of keys alone, and
-the product with the whole block holds the values' part in the values' lanes.
+of 128) is read as it lies, without padding. Side by side nothing is moved between lanes: queries are zero where values
+lie, so that scores are of keys alone, and the product with the whole block holds the values' part in the values' lanes.
 """
 import functools
 
