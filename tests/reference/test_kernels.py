@@ -289,7 +289,7 @@ PATTERNS = [
     (Pattern(1, 2, 16), (256, 128), jnp.bfloat16),
     (Pattern(6, 8, 32), (256, 96), jnp.bfloat16),           # a mask
     (Pattern(2, 3, 16), (96, 128), jnp.bfloat16),           # a group of three
-    (Pattern(8, 32, 16), (512, 128), jnp.bfloat16),         # 32 bits a group
+    (Pattern(4, 32, 16), (512, 128), jnp.bfloat16),         # 32 bits a group
     (Pattern(2, 4, 128, "out"), (100, 1024), jnp.bfloat16),
     (Pattern(4, 8, 128, "out"), (96, 3072), jnp.float32),
 ]
@@ -315,6 +315,15 @@ def test_packed_bytes_are_what_the_formula_says():
         whole = pattern.of * pattern.stride * pattern.shared
         packed = nm_pack.pack(np.zeros((whole, 256), ml_dtypes.bfloat16), pattern)
         assert packed.nbytes == whole * 256 * (2 * pattern.keep / pattern.of + pattern.bits / (8 * pattern.of)), pattern
+
+
+def test_a_mask_of_32_bits_uses_all_of_them():
+    pattern = Pattern(8, 32, 1)
+    weight = pruned(np.random.default_rng(4), (32, 3), pattern, jnp.float32)
+    weight[31] = 1
+    weight[:24] = 0
+    assert pattern.masked and pattern.bits == 32
+    assert np.array_equal(np.asarray(nm_pack.unpack(nm_pack.pack(weight, pattern))).view(np.uint8), weight.view(np.uint8))
 
 
 def test_steps_that_leave_a_rest(monkeypatch):
