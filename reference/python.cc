@@ -47,6 +47,8 @@ std::string PyTuple(absl::Span<const int64_t> values) {
   return absl::StrCat("(", absl::StrJoin(values, ", "), values.size() == 1 ? ",)" : ")");
 }
 
+std::string InOrder(std::initializer_list<absl::string_view> parts) { return absl::StrJoin(parts, ""); }
+
 std::string Indented(absl::string_view text, int columns) {
   std::string out;
   const std::string space(columns, ' ');

@@ -3,6 +3,7 @@
 #define TWINFORGE_REFERENCE_PYTHON_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -19,6 +20,9 @@ std::string PyString(absl::string_view text);
 std::string PyInFString(absl::string_view text);
 // "(4, 20, 48)", "(4,)".
 std::string PyTuple(absl::Span<const int64_t> values);
+// The parts joined. They are evaluated from left to right, as the arguments of a call are not: what a part
+// defines on the way stands in the same order whoever compiles this.
+std::string InOrder(std::initializer_list<absl::string_view> parts);
 // Every line that is not empty moved right by `columns`.
 std::string Indented(absl::string_view text, int columns);
 
