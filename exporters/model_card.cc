@@ -81,6 +81,13 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
     for (const std::string& step : provenance.steps) absl::StrAppend(&text, "- ", step, "\n");
     text += "\n";
   }
+  for (const SmallFile& file : plan.small_files) {
+    if (file.name != "reference/model.py") continue;
+    text +=
+        "`python reference/model.py --prompt-ids 1,2,3` runs it in JAX: `load`, `logits` and `generate` "
+        "there read "
+        "these files.\n\n";
+  }
   absl::StrAppend(
       &text,
       "`twinforge prove SOURCE TWIN` checks it byte for byte beside its source; `twinforge unforge "

@@ -299,6 +299,9 @@ class StructureProver {
     plan.files.resize(files.size());
     plan.target = manifest_.target;
     plan.ledger = manifest_.ledger;
+    for (const ManifestFile& file : manifest_.files) {
+      if (absl::StartsWith(file.name, kReferenceFolder)) plan.small_files.push_back({file.name, ""});
+    }
     CheckLines("README.md", ModelCard(source_, plan, manifest_.provenance));
   }
 

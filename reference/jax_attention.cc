@@ -36,7 +36,7 @@ std::string JaxEmitter::Remember() {
 }
 
 // The parameters of a block that the call fills, after x and p.
-std::string JaxEmitter::Signature(const AttentionAttrs&) const {
+std::string JaxEmitter::Signature() const {
   return absl::StrCat(program_.decodes ? "cache, layer, at" : "at", windows_ ? ", window=None" : "",
                       chunks_ ? ", chunk=None" : "");
 }
@@ -67,7 +67,7 @@ std::string JaxEmitter::Weights(const Node& node, const AttentionAttrs& attrs) {
 
 std::string JaxEmitter::Attention(const Node& node) {
   const AttentionAttrs& attrs = node.attrs->attention();
-  std::string text = absl::StrCat("def $(x, p, ", Signature(attrs), "):\n");
+  std::string text = absl::StrCat("def $(x, p, ", Signature(), "):\n");
   for (const char* name : {"q", "k", "v"}) {
     absl::StrAppend(&text, "    ", name, " = ", Project(node, "x", name, absl::StrCat(name, "_bias")), "\n");
   }
@@ -85,10 +85,10 @@ std::string JaxEmitter::Attention(const Node& node) {
   if (program_.decodes) {
     absl::StrAppend(&text, "    cache, k, v = ", Remember(), "(cache, layer, at.positions, k=k, v=v)\n");
   }
-  absl::StrAppend(
-      &text, "    groups = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[3])  # heads that share a key\n",
-      "    scores = ", WideDot(), "(\"bsngh,btnh->bngst\", groups, k) * ",
-      config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)"), "\n");
+  text +=
+      InOrder({"    groups = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[3])  # heads that share a key\n",
+               "    scores = ", WideDot(), "(\"bsngh,btnh->bngst\", groups, k) * ",
+               config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)"), "\n"});
   text += Weights(node, attrs);
   absl::StrAppend(&text, "    mixed = ", Dot(), "(\"bngst,btnh->bsngh\", weights, v)\n");
   absl::StrAppend(&text, "    mixed = mixed.reshape(*q.shape[:3], v.shape[3])\n");
@@ -100,19 +100,20 @@ std::string JaxEmitter::Attention(const Node& node) {
 std::string JaxEmitter::LatentAttention(const Node& node) {
   const LatentAttentionAttrs& attrs = node.attrs->latent_attention();
   const bool turns = attrs.rope().style() != Rope::ABSENT;
-  std::string text = absl::StrCat("def $(x, p, ", Signature({}), "):\n");
+  std::string text = absl::StrCat("def $(x, p, ", Signature(), "):\n");
   if (node.Has("q_a")) {
     const Rms norm{"q_a_norm", "latent_norm_eps", attrs.norm_eps()};
-    absl::StrAppend(&text, "    query = ",
-                    RmsNorm(node, norm, Project(node, "x", "q_a", "q_a_bias"), Slot(node, "q_a_norm")), "\n");
+    text += InOrder(
+        {"    query = ", RmsNorm(node, norm, Project(node, "x", "q_a", "q_a_bias"), Slot(node, "q_a_norm")),
+         "\n"});
   }
   const std::string query = node.Has("q_a") ? "query" : "x";
-  absl::StrAppend(&text, "    q_nope = ", Project(node, query, "q_nope"),
-                  "\n    q_rope = ", Project(node, query, "q_rope"), "\n");
+  text += InOrder({"    q_nope = ", Project(node, query, "q_nope"),
+                   "\n    q_rope = ", Project(node, query, "q_rope"), "\n"});
   const Rms norm{"kv_a_norm", "latent_norm_eps", attrs.norm_eps()};
-  absl::StrAppend(&text, "    latent = ",
-                  RmsNorm(node, norm, Project(node, "x", "kv_a", "kv_a_bias"), Slot(node, "kv_a_norm")), "\n",
-                  "    rope_key = ", Project(node, "x", "k_rope", "k_rope_bias"), "  # one for all heads\n");
+  text += InOrder(
+      {"    latent = ", RmsNorm(node, norm, Project(node, "x", "kv_a", "kv_a_bias"), Slot(node, "kv_a_norm")),
+       "\n", "    rope_key = ", Project(node, "x", "k_rope", "k_rope_bias"), "  # one for all heads\n"});
   if (turns) {
     const std::string rotate = Rotate(attrs.rope()), angles = Angles(attrs.rope());
     absl::StrAppend(&text, "    q_rope = ", rotate, "(q_rope, ", angles, ")\n    rope_key = ", rotate,
@@ -122,24 +123,21 @@ std::string JaxEmitter::LatentAttention(const Node& node) {
                   "(cache, layer, at.positions, latent=latent, rope_key=rope_key)\n");
   const AxisLetters k_b = LettersOf(program_.Held(node, "k_b")), v_b = LettersOf(program_.Held(node, "v_b"));
   if (attrs.absorbed()) {
-    absl::StrAppend(&text, "    q_latent = ", Dot(), "(\"bs", k_b.out, ",", k_b.held, "->bs",
-                    k_b.out.substr(0, 1), k_b.in,
-                    "\", q_nope, p[\"k_b\"])  # k_b acts on the query, so that keys stay latents\n",
-                    "    scores = ", WideDot(), "(\"bsnr,btr->bnst\", q_latent, latent)\n");
+    text += InOrder({"    q_latent = ", Dot(), "(\"bs", k_b.out, ",", k_b.held, "->bs", k_b.out.substr(0, 1),
+                     k_b.in, "\", q_nope, p[\"k_b\"])  # k_b acts on the query, so that keys stay latents\n",
+                     "    scores = ", WideDot(), "(\"bsnr,btr->bnst\", q_latent, latent)\n"});
   } else {
-    absl::StrAppend(&text, "    k_nope = ", Project(node, "latent", "k_b", "", "bt"),
-                    "\n    v = ", Project(node, "latent", "v_b", "", "bt"), "\n    scores = ", WideDot(),
-                    "(\"bsnh,btnh->bnst\", q_nope, k_nope)\n");
+    text += InOrder({"    k_nope = ", Project(node, "latent", "k_b", "", "bt"),
+                     "\n    v = ", Project(node, "latent", "v_b", "", "bt"), "\n    scores = ", WideDot(),
+                     "(\"bsnh,btnh->bnst\", q_nope, k_nope)\n"});
   }
-  AttentionAttrs plain;
-  absl::StrAppend(&text, "    scores = scores + ", WideDot(), "(\"bsnh,bth->bnst\", q_rope, rope_key)\n",
-                  "    scores = scores[:, :, None] * ",
-                  config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)"), "\n",
-                  Weights(node, plain), "    weights = weights[:, :, 0]\n");
+  text += InOrder({"    scores = scores + ", WideDot(), "(\"bsnh,bth->bnst\", q_rope, rope_key)\n",
+                   "    scores = jnp.where(", Visible(), "(at, scores.shape[-1])[:, :, 0], scores * ",
+                   config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)"), ", -jnp.inf)\n",
+                   "    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)\n"});
   if (attrs.absorbed()) {
-    absl::StrAppend(&text, "    mixed = ", Dot(),
-                    "(\"bnst,btr->bsnr\", weights, latent)\n    mixed = ", Dot(), "(\"bsn", v_b.in, ",",
-                    v_b.held, "->bs", v_b.out, "\", mixed, p[\"v_b\"])\n");
+    text += InOrder({"    mixed = ", Dot(), "(\"bnst,btr->bsnr\", weights, latent)\n    mixed = ", Dot(),
+                     "(\"bsn", v_b.in, ",", v_b.held, "->bs", v_b.out, "\", mixed, p[\"v_b\"])\n"});
   } else {
     absl::StrAppend(&text, "    mixed = ", Dot(), "(\"bnst,btnh->bsnh\", weights, v)\n");
   }
@@ -168,41 +166,55 @@ std::string FrequencyLines(const Rope& rope, ConfigFields& config) {
     case RopeScaling::LLAMA3: {
       const std::string low = config.Float("rope_low_turns", scaling.low_freq_factor());
       const std::string high = config.Float("rope_high_turns", scaling.high_freq_factor());
-      return absl::StrCat(text, usual, "    turns = ", trained(),
-                          " * frequencies / (2 * np.pi)\n    keep = np.clip((turns - ", low, ") / (", high,
-                          " - ", low, "), 0, 1)  # slow pairs are stretched, fast ones stay\n",
-                          "    frequencies = keep * frequencies + (1 - keep) * frequencies / ", factor(),
-                          "\n");
+      return InOrder({text, usual, "    turns = ", trained(),
+                      " * frequencies / (2 * np.pi)\n    low, high = ", low, ", ", high,
+                      "\n    keep = np.clip((turns - low) / (high - low), 0, 1)",
+                      "  # slow pairs are stretched, fast ones stay\n",
+                      "    frequencies = keep * frequencies + (1 - keep) * frequencies / ", factor(), "\n"});
     }
     case RopeScaling::YARN: {
       const bool whole = !scaling.has_truncate() || scaling.truncate();
       const std::string fast = config.Float("rope_beta_fast", scaling.beta_fast());
       const std::string slow = config.Float("rope_beta_slow", scaling.beta_slow());
-      return absl::StrCat(
-          text, usual, "    turns = np.array([", fast, ", ", slow,
-          "])  # YaRN: pairs that turn so often within the trained length\n", "    low, high = ", dim,
-          " * np.log(", trained(), " / (turns * 2 * np.pi)) / (2 * np.log(", theta, "))\n",
-          whole ? "    low, high = np.floor(low), np.ceil(high)\n" : "",
-          "    low, high = max(low, 0), min(high, ", dim,
-          " - 1)\n    high = high + 0.001 if low == high else high\n    stretch = np.clip((np.arange(", dim,
-          " // 2) - low) / (high - low), 0, 1)\n    frequencies = frequencies * (1 - stretch) + frequencies "
-          "/ ",
-          factor(), " * stretch\n");
+      return InOrder(
+          {text,
+           usual,
+           "    turns = np.array([",
+           fast,
+           ", ",
+           slow,
+           "])  # pairs that turn so often are blended\n",
+           "    pairs = np.log(",
+           trained(),
+           " / (turns * 2 * np.pi)) / np.log(",
+           theta,
+           ")\n    low, high = pairs * ",
+           dim,
+           " / 2\n",
+           whole ? "    low, high = np.floor(low), np.ceil(high)\n" : "",
+           "    low, high = max(low, 0), min(high, ",
+           dim,
+           " - 1)\n    high = high + 0.001 if low == high else high\n    stretch = np.clip((np.arange(",
+           dim,
+           " // 2) - low) / (high - low), 0, 1)\n    frequencies = frequencies * (1 - stretch) + frequencies "
+           "/ ",
+           factor(),
+           " * stretch\n"});
     }
     case RopeScaling::LONGROPE: {
       const std::vector<double> near(scaling.short_factor().begin(), scaling.short_factor().end());
       const std::vector<double> far(scaling.long_factor().begin(), scaling.long_factor().end());
-      return absl::StrCat(text, usual, "    beyond = jnp.max(positions) + 1 > ", trained(),
-                          "\n    frequencies = jnp.where(beyond, frequencies / np.array(",
-                          config.Floats("rope_long_factors", far), "), frequencies / np.array(",
-                          config.Floats("rope_short_factors", near), "))\n");
+      return InOrder({text, usual, "    beyond = jnp.max(positions) + 1 > ", trained(),
+                      "\n    frequencies = jnp.where(beyond, frequencies / np.array(",
+                      config.Floats("rope_long_factors", far), "), frequencies / np.array(",
+                      config.Floats("rope_short_factors", near), "))\n"});
     }
     case RopeScaling::DYNAMIC: {
       const std::string length = config.Int("rope_trained_length", rope.max_position_embeddings());
-      return absl::StrCat(text, "    length = jnp.maximum(jnp.max(positions) + 1, ", length,
-                          ").astype(dtype)\n", "    stretch = ", factor(), " * length / ", length, " - (",
-                          factor(), " - 1)\n", "    theta = ", theta, " * stretch ** (", dim, " / (", dim,
-                          " - 2))\n    frequencies = theta**-exponents.astype(dtype)\n");
+      return InOrder({text, "    length = jnp.maximum(jnp.max(positions) + 1, ", length, ").astype(dtype)\n",
+                      "    stretch = ", factor(), " * length / ", length, " - (", factor(), " - 1)\n",
+                      "    theta = ", theta, " * stretch ** (", dim, " / (", dim,
+                      " - 2))\n    frequencies = theta**-exponents.astype(dtype)\n"});
     }
     default:  // NONE
       return text + usual;
@@ -238,9 +250,9 @@ std::string JaxEmitter::Rotate(const Rope& rope) {
   const bool halves = rope.style() == Rope::HALVES;
   const std::string dim = config_.Int("rotary_dim", rope.rotary_dim(), "places of a head that turn");
   std::string text = absl::StrCat(
-      "def $(x, angles):\n    \"\"\"x [batch, seq, heads, head_dim] with its first rotary_dim places turned, "
-      "place ",
-      halves ? "i with place i + rotary_dim / 2" : "2i with place 2i + 1", ".\"\"\"\n",
+      "def $(x, angles):\n    \"\"\"x [batch, seq, heads, head_dim]: of the first rotary_dim places "
+      "each ",
+      halves ? "i turns with i + rotary_dim / 2" : "2i turns with 2i + 1", ".\"\"\"\n",
       "    cos, sin = (angle.astype(x.dtype) for angle in angles)\n", "    x, rest = x[..., :", dim,
       "], x[..., ", dim, ":]\n");
   if (halves) {

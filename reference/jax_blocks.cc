@@ -119,22 +119,24 @@ std::string JaxEmitter::Gate(const MlpAttrs& attrs) {
 std::string JaxEmitter::GatedMlp(const Node& node) {
   const std::string gated = Gate(node.attrs->mlp());
   return functions_.Define(
-      "gated_mlp", absl::StrCat("def $(x, p):\n    gate = ", Project(node, "x", "gate", "gate_bias"),
-                                "\n    up = ", Project(node, "x", "up", "up_bias"), "\n    return ",
-                                Project(node, absl::StrCat(gated, "(gate, up)"), "down", "down_bias"), "\n"));
+      "gated_mlp", InOrder({"def $(x, p):\n    gate = ", Project(node, "x", "gate", "gate_bias"),
+                            "\n    up = ", Project(node, "x", "up", "up_bias"), "\n    return ",
+                            Project(node, absl::StrCat(gated, "(gate, up)"), "down", "down_bias"), "\n"}));
 }
 
 std::string JaxEmitter::Mlp(const Node& node) {
   const std::string act = Activate(node.attrs->mlp().act());
   return functions_.Define(
-      "mlp", absl::StrCat("def $(x, p):\n    up = ", Project(node, "x", "up", "up_bias"), "\n    return ",
-                          Project(node, absl::StrCat(act, "(up)"), "down", "down_bias"), "\n"));
+      "mlp", InOrder({"def $(x, p):\n    up = ", Project(node, "x", "up", "up_bias"), "\n    return ",
+                      Project(node, absl::StrCat(act, "(up)"), "down", "down_bias"), "\n"}));
 }
 
 std::string JaxEmitter::Embedding(const Node& node) {
   const EmbeddingAttrs& attrs = node.attrs->embedding();
-  std::string text =
-      absl::StrCat("def $(p, tokens, positions):\n    x = ", Slot(node, "table"), "[tokens]\n");
+  const std::string rows = Slot(node, "table") + "[tokens]";
+  if (!attrs.has_scale() && node.params.size() == 1)
+    return functions_.Define("embed", absl::StrCat("def $(p, tokens, positions):\n    return ", rows, "\n"));
+  std::string text = absl::StrCat("def $(p, tokens, positions):\n    x = ", rows, "\n");
   if (attrs.has_scale()) {
     absl::StrAppend(&text, "    x = x * jnp.asarray(",
                     config_.Float("embed_scale", attrs.scale(), "rows of the table are multiplied by it"),
@@ -156,12 +158,18 @@ std::string JaxEmitter::Embedding(const Node& node) {
 std::string JaxEmitter::LmHead(const Node& node) {
   const LmHeadAttrs& attrs = node.attrs->lm_head();
   const ParamAxis& vocab = TypeOf(node, "head").axes.back();
-  std::string text = absl::StrCat("def $(x, p):\n    y = ", Project(node, "x", "head", "bias"), "\n");
+  const std::string product = Project(node, "x", "head", "bias");
   const std::string words = config_.Int("vocab", vocab.logical, "words; places beyond them are padding");
-  if (vocab.padded()) absl::StrAppend(&text, "    y = y[..., :", words, "]  # no word beyond has a logit\n");
-  if (attrs.has_scale())
-    absl::StrAppend(&text, "    y = y * ", config_.Float("logit_scale", attrs.scale()), "\n");
-  absl::StrAppend(&text, "    return ", SoftCap("y", attrs.softcap(), "logit_softcap"), "\n");
+  std::string text = "def $(x, p):\n";
+  std::string value = product;
+  if (vocab.padded()) value = absl::StrCat(value, "[..., :", words, "]");
+  if (attrs.has_scale()) value = absl::StrCat(value, " * ", config_.Float("logit_scale", attrs.scale()));
+  if (attrs.softcap() != 0) {
+    absl::StrAppend(&text, "    y = ", value, "\n");
+    value = SoftCap("y", attrs.softcap(), "logit_softcap");
+  }
+  absl::StrAppend(&text, "    return ", value,
+                  vocab.padded() && attrs.softcap() == 0 ? "  # a padded place has no logit" : "", "\n");
   return functions_.Define("lm_head", text);
 }
 

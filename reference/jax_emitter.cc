@@ -27,8 +27,8 @@ std::string JaxEmitter::Widen() {
 
 std::string JaxEmitter::WideDot() {
   return functions_.Define("wide_dot", R"(def $(spec, x, y):
-    """einsum in the dtype of x, its sums in float32 and left so. "highest": no float32 is cut to bfloat16 on the way."""
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    """einsum in the dtype of x, its sums in float32 and left so."""
+    wide = jnp.promote_types(x.dtype, jnp.float32)  # "highest": no float32 is cut to bfloat16 on the way
     return jnp.einsum(spec, x, y.astype(x.dtype), precision="highest", preferred_element_type=wide)
 )");
 }

@@ -53,7 +53,7 @@ class JaxEmitter {
   // ---- jax_attention.cc
   std::string Attention(const Node& node);
   std::string LatentAttention(const Node& node);
-  std::string Signature(const AttentionAttrs& attrs) const;
+  std::string Signature() const;
   std::string Visible();
   std::string Remember();
   std::string Weights(const Node& node, const AttentionAttrs& attrs);
@@ -67,7 +67,11 @@ class JaxEmitter {
 
   // ---- jax_module.cc: nodes in order, and what runs them
   std::string CallOf(const Node& node, absl::string_view x, absl::string_view p);
-  std::string Body(const std::vector<NodeId>& nodes, NodeId enters, absl::string_view tree);
+  // Statements, and the value of the last node where no statement has given it to x.
+  struct Statements {
+    std::string text, value;
+  };
+  Statements Body(const std::vector<NodeId>& nodes, NodeId enters, absl::string_view tree);
   void Layers();
   std::string Walk(const LayerCycle& cycle, size_t part) const;
   void Trunk();
@@ -86,9 +90,11 @@ class JaxEmitter {
   std::string TiedTo(const std::string& role) const;
   std::string LeafText(const std::string& role, bool layered) const;
   std::string SpecText(const std::string& role, bool stacked) const;
+  // "heads, head_dim (20 and padding), d_model", as they are held.
+  std::string AxesOf(const std::string& role) const;
   // Nodes as the items of a dict; `leaf` writes a parameter.
   template <typename Leaf>
-  std::string Items(const std::vector<NodeId>& nodes, int columns, Leaf leaf) const;
+  std::string Items(const std::vector<NodeId>& nodes, int columns, bool comments, Leaf leaf) const;
   std::string Specs() const;
   std::string Loader();
   bool IsSharded() const;

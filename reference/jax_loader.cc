@@ -1,4 +1,6 @@
 // The tree of parameters, how each is read from the twin's files, and how devices split it.
+#include <map>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "reference/jax_emitter.h"
@@ -8,13 +10,13 @@
 namespace twinforge {
 namespace {
 
-std::string AxesComment(const HeldParam& held) {
-  std::vector<std::string> names;
-  for (const int axis : held.order) {
-    const ParamAxis& own = held.param->type.axes[axis];
-    names.push_back(own.padded() ? absl::StrCat(own.name, " (", own.logical, " and padding)") : own.name);
-  }
-  return absl::StrCat("  # ", absl::StrJoin(names, ", "));
+constexpr size_t kColumns = 120;
+
+// A line with a comment behind it, or above it where it would become too long.
+std::string Commented(const std::string& line, int columns, const std::string& comment) {
+  if (comment.empty()) return line + "\n";
+  if (line.size() + comment.size() + 4 <= kColumns) return absl::StrCat(line, "  # ", comment, "\n");
+  return absl::StrCat(std::string(columns, ' '), "# ", comment, "\n", line, "\n");
 }
 
 }  // namespace
@@ -74,11 +76,21 @@ std::string JaxEmitter::TreeOf(const Node& node, std::string own) const {
 
 std::string JaxEmitter::LeafText(const std::string& role, bool layered) const {
   const HeldParam& held = program_.held.at(role);
-  return absl::StrCat(layered ? "lambda i: " : "lambda: ", held.expression, ",", AxesComment(held));
+  return absl::StrCat(layered ? "lambda i: " : "lambda: ", held.expression, ",");
+}
+
+std::string JaxEmitter::AxesOf(const std::string& role) const {
+  const HeldParam& held = program_.held.at(role);
+  std::vector<std::string> names;
+  for (const int axis : held.order) {
+    const ParamAxis& own = held.param->type.axes[axis];
+    names.push_back(own.padded() ? absl::StrCat(own.name, " (", own.logical, " and padding)") : own.name);
+  }
+  return absl::StrJoin(names, ", ");
 }
 
 template <typename Leaf>
-std::string JaxEmitter::Items(const std::vector<NodeId>& nodes, int columns, Leaf leaf) const {
+std::string JaxEmitter::Items(const std::vector<NodeId>& nodes, int columns, bool comments, Leaf leaf) const {
   std::string text;
   const std::string space(columns, ' ');
   for (const NodeId id : nodes) {
@@ -89,9 +101,10 @@ std::string JaxEmitter::Items(const std::vector<NodeId>& nodes, int columns, Lea
     for (const auto& [slot, role] : node.params) {
       if (!layered && !TiedTo(role).empty()) continue;
       if (IsLeaf(node)) {
-        absl::StrAppend(&text, space, key, leaf(role), "\n");
+        text += Commented(absl::StrCat(space, key, leaf(role)), columns, comments ? AxesOf(role) : "");
       } else {
-        absl::StrAppend(&inner, space, "    \"", slot, "\": ", leaf(role), "\n");
+        inner += Commented(absl::StrCat(space, "    \"", slot, "\": ", leaf(role)), columns + 4,
+                           comments ? AxesOf(role) : "");
       }
     }
     if (!inner.empty()) absl::StrAppend(&text, space, key, "{\n", inner, space, "},\n");
@@ -106,7 +119,7 @@ std::string JaxEmitter::Specs() const {
   };
   std::string text =
       "def partitions():\n    \"\"\"Which axis of each parameter devices split.\"\"\"\n    return {\n";
-  text += Items(program_.before, 8, leaf(false));
+  text += Items(program_.before, 8, false, leaf(false));
   text += "        \"layers\": [\n";
   for (const LayerCycle& cycle : program_.cycles) {
     const bool one = cycle.kinds.size() == 1;
@@ -116,44 +129,50 @@ std::string JaxEmitter::Specs() const {
       const std::string space(columns, ' ');
       absl::StrAppend(
           &text, space, "{\n",
-          Items(program_.layers[program_.kinds[kind].layers[0]], columns + 4, leaf(cycle.repeats > 1)), space,
-          "},\n");
+          Items(program_.layers[program_.kinds[kind].layers[0]], columns + 4, false, leaf(cycle.repeats > 1)),
+          space, "},\n");
     }
     if (!one) text += "            ),\n";
   }
   text += "        ],\n";
-  return text + Items(program_.after, 8, leaf(false)) + "    }\n\n\n";
+  return text + Items(program_.after, 8, false, leaf(false)) + "    }\n\n\n";
 }
 
 std::string JaxEmitter::Loader() {
   std::string text(kJaxReader);
+  std::map<std::string, std::string> readers;  // kinds that are read alike have one
+  std::vector<std::string> reader_of;
   for (const LayerKind& kind : program_.kinds) {
     const auto leaf = [this](const std::string& role) { return LeafText(role, true); };
-    absl::StrAppend(&text, "def ", kind.name,
-                    "_stored(read):\n    \"\"\"How each parameter of layer i is read.\"\"\"\n",
-                    "    return {\n", Items(program_.layers[kind.layers[0]], 8, leaf), "    }\n\n\n");
+    const auto [reader, fresh] =
+        readers.emplace(Items(program_.layers[kind.layers[0]], 8, true, leaf), kind.name);
+    reader_of.push_back(reader->second + "_stored");
+    if (!fresh) continue;
+    absl::StrAppend(&text, "def ", reader_of.back(),
+                    "(read):\n    \"\"\"How each parameter of layer i is read.\"\"\"\n", "    return {\n",
+                    reader->first, "    }\n\n\n");
   }
   absl::StrAppend(
       &text,
       "def stored(read):\n    \"\"\"How each parameter is read; layers of one loop are stacked, [layer, ..]."
       "\"\"\"\n    return {\n");
   const auto leaf = [this](const std::string& role) { return LeafText(role, false); };
-  absl::StrAppend(&text, Items(program_.before, 8, leaf), "        \"layers\": [\n");
+  absl::StrAppend(&text, Items(program_.before, 8, true, leaf), "        \"layers\": [\n");
   for (const LayerCycle& cycle : program_.cycles) {
     const auto period = static_cast<int>(cycle.kinds.size());
     const int end = cycle.first + cycle.repeats * period;
     std::vector<std::string> parts;
     for (int i = 0; i < period; ++i) {
-      const std::string& name = program_.kinds[cycle.kinds[i]].name;
+      const std::string& reader = reader_of[cycle.kinds[i]];
       parts.push_back(cycle.repeats == 1
-                          ? absl::StrCat("alone(", name, "_stored(read), ", cycle.first, ")")
-                          : absl::StrCat("stacked(", name, "_stored(read), range(", cycle.first + i, ", ",
-                                         end, period == 1 ? "" : absl::StrCat(", ", period), "))"));
+                          ? absl::StrCat("alone(", reader, "(read), ", cycle.first, ")")
+                          : absl::StrCat("stacked(", reader, "(read), range(", cycle.first + i, ", ", end,
+                                         period == 1 ? "" : absl::StrCat(", ", period), "))"));
     }
     absl::StrAppend(&text, "            ", period == 1 ? "" : "(", absl::StrJoin(parts, ", "),
                     period == 1 ? "" : ")", ",\n");
   }
-  absl::StrAppend(&text, "        ],\n", Items(program_.after, 8, leaf), "    }\n\n\n");
+  absl::StrAppend(&text, "        ],\n", Items(program_.after, 8, true, leaf), "    }\n\n\n");
   if (!IsSharded()) return text + std::string(kJaxLoad);
   return text + Specs() + std::string(kJaxShardedLoad);
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "reference/einsum.h"
 #include "reference/jax_emitter.h"
+#include "reference/python.h"
 
 namespace twinforge {
 namespace {
@@ -68,14 +69,15 @@ std::string JaxEmitter::Moe(const Node& node) {
   const MoeAttrs& attrs = node.attrs->moe();
   const std::string route = Route(node), gated = Gate(attrs.expert());
   const AxisLetters down = LettersOf(program_.Held(node, "down"));
-  std::string text = absl::StrCat(
-      "def $(x, p):\n    \"\"\"Every expert's output times its weight, summed: what is not chosen has weight "
-      "0.\"\"\"\n"
-      "    gate = ",
-      Project(node, "x", "gate", "gate_bias"), "\n    up = ", Project(node, "x", "up", "up_bias"),
-      "\n    inner = ", gated, "(gate, up)\n    weights = ", route, "(x, p).reshape(inner.shape[:-1])\n",
-      "    y = ", Dot(), "(\"bs", down.lead, down.in, ",", down.held, "->bs", down.out,
-      "\", inner * weights[..., None], p[\"down\"])\n");
+  std::string text =
+      InOrder({"def $(x, p):\n    \"\"\"Every expert's output times its weight, summed: what is not chosen "
+               "has weight "
+               "0.\"\"\"\n"
+               "    gate = ",
+               Project(node, "x", "gate", "gate_bias"), "\n    up = ", Project(node, "x", "up", "up_bias"),
+               "\n    inner = ", gated, "(gate, up)\n    weights = ", route,
+               "(x, p).reshape(inner.shape[:-1])\n", "    y = ", Dot(), "(\"bs", down.lead, down.in, ",",
+               down.held, "->bs", down.out, "\", inner * weights[..., None], p[\"down\"])\n"});
   if (node.Has("down_bias")) {
     const AxisLetters bias = LettersOf(program_.Held(node, "down_bias"));
     const std::string experts = bias.held.substr(0, bias.held.size() - 1);
@@ -84,9 +86,9 @@ std::string JaxEmitter::Moe(const Node& node) {
   }
   if (!node.Has("shared_up")) return functions_.Define("moe", text + "    return y\n");
   const std::string shared = Gate(attrs.shared());
-  absl::StrAppend(&text, "    shared = ", shared, "(", Project(node, "x", "shared_gate"), ", ",
-                  Project(node, "x", "shared_up"), ")\n    return y + ",
-                  Project(node, "shared", "shared_down"), "\n");
+  text += InOrder({"    shared = ", shared, "(", Project(node, "x", "shared_gate"), ", ",
+                   Project(node, "x", "shared_up"), ")\n    return y + ",
+                   Project(node, "shared", "shared_down"), "\n"});
   return functions_.Define("moe", text);
 }
 

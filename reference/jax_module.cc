@@ -78,16 +78,17 @@ std::string JaxEmitter::CallOf(const Node& node, absl::string_view x, absl::stri
   }
 }
 
-// Statements of `nodes`, the last of which is x. What enters is x too, or tokens.
-std::string JaxEmitter::Body(const std::vector<NodeId>& nodes, NodeId enters, absl::string_view tree) {
+// What enters is called x, or tokens.
+JaxEmitter::Statements JaxEmitter::Body(const std::vector<NodeId>& nodes, NodeId enters,
+                                        absl::string_view tree) {
   std::map<NodeId, std::string> names = {{enters, "x"}};
   NodeId x = enters;
-  std::string text;
+  Statements done{"", "x"};
   for (size_t at = 0; at < nodes.size(); ++at) {
     const Node& node = graph().node(nodes[at]);
-    const bool takes_x = at + 1 == nodes.size() || !IsReadAfter(graph(), nodes, at, x);
+    const bool last = at + 1 == nodes.size();
     const bool reads_x = std::find(node.operands.begin(), node.operands.end(), x) != node.operands.end();
-    const bool is_x = at + 1 == nodes.size() || (takes_x && reads_x);
+    const bool is_x = last || (reads_x && !IsReadAfter(graph(), nodes, at, x));
     std::string name = is_x ? "x" : VariableOf(node);
     std::string value;
     if (node.op == OpKind::kAdd) {
@@ -95,12 +96,16 @@ std::string JaxEmitter::Body(const std::vector<NodeId>& nodes, NodeId enters, ab
     } else {
       value = CallOf(node, names[node.operands[0]], TreeOf(node, PartOf(tree, node)));
     }
-    const bool cache = Remembers(node) && program_.decodes;
-    absl::StrAppend(&text, "    ", name, cache ? ", cache" : "", " = ", value, "\n");
+    const bool remembers = Remembers(node) && program_.decodes;
+    if (last && !remembers) {
+      done.value = std::move(value);
+      break;
+    }
+    absl::StrAppend(&done.text, "    ", name, remembers ? ", cache" : "", " = ", value, "\n");
     if (is_x) x = node.id;
     names[node.id] = std::move(name);
   }
-  return text;
+  return done;
 }
 
 // One function for each kind of layer.
@@ -109,14 +114,17 @@ void JaxEmitter::Layers() {
     const int number = kind.layers[0];
     NodeId enters = program_.before.empty() ? graph().inputs()[0] : program_.before.back();
     if (number > 0) enters = program_.layers[number - 1].back();
-    const std::string body = Body(program_.layers[number], enters, "p");
-    const std::string numbers = kind.layers.size() == 1
-                                    ? absl::StrCat("Layer ", number)
-                                    : absl::StrCat(kind.layers.size(), " layers, from layer ", number);
+    const Statements body = Body(program_.layers[number], enters, "p");
+    const size_t count = kind.layers.size();
+    const std::string numbers = count == 1 ? absl::StrCat("Layer ", number)
+                                : count == program_.layers.size()
+                                    ? absl::StrCat("Each of the ", count, " layers")
+                                    : absl::StrCat(count, " of the ", program_.layers.size(),
+                                                   " layers, the first of them layer ", number);
     layer_names_.push_back(functions_.Define(
-        kind.name,
-        absl::StrCat("def $(x, p, ", program_.decodes ? "cache, i, at" : "at", "):\n    \"\"\"", numbers,
-                     " on.\"\"\"\n", body, "    return x", program_.decodes ? ", cache" : "", "\n")));
+        kind.name, absl::StrCat("def $(x, p, ", program_.decodes ? "cache, i, at" : "at", "):\n    \"\"\"",
+                                numbers, ".\"\"\"\n", body.text, "    return ", body.value,
+                                program_.decodes ? ", cache" : "", "\n")));
   }
 }
 
@@ -150,7 +158,7 @@ std::string JaxEmitter::Walk(const LayerCycle& cycle, size_t part) const {
 }
 
 void JaxEmitter::Trunk() {
-  const std::string before = Body(program_.before, graph().inputs()[0], "params");
+  const Statements before = Body(program_.before, graph().inputs()[0], "params");
   std::string fields = "    positions: jax.Array  # of the tokens in their sequences, [batch, seq]\n";
   if (!program_.decodes) fields += "    lengths: jax.Array  # of the sequences, [batch]\n";
   std::string made = program_.decodes ? "positions" : "positions, lengths";
@@ -170,17 +178,17 @@ void JaxEmitter::Trunk() {
       "\"\"\"\n");
   if (!program_.decodes)
     text += "    positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)\n";
-  absl::StrAppend(&text, before, "    at = ", step, "(", made, ")\n");
+  absl::StrAppend(&text, before.text, "    x = ", before.value, "\n    at = ", step, "(", made, ")\n");
   for (size_t i = 0; i < program_.cycles.size(); ++i) text += Walk(program_.cycles[i], i);
   functions_.Define("trunk", text + (program_.decodes ? "    return x, cache\n" : "    return x\n"));
 }
 
 void JaxEmitter::Head() {
-  const std::string body = Body(program_.after, program_.layers.back().back(), "params");
+  const Statements body = Body(program_.after, program_.layers.back().back(), "params");
   functions_.Define("head",
                     absl::StrCat("def $(params, x):\n    \"\"\"From hidden states to what the model says of "
                                  "each token.\"\"\"\n",
-                                 body, "    return x\n"));
+                                 body.text, "    return ", body.value, "\n"));
 }
 
 // The table's place in the tree: its dtype is that of all activations.
@@ -241,7 +249,10 @@ std::string JaxEmitter::Module() {
   }
   const std::string loader = Loader();
   return absl::StrCat(
-      absl::StrReplaceAll(program_.decodes ? kJaxHeader : kJaxEncoderHeader, {{"$MODEL", graph().name()}}),
+      absl::StrReplaceAll(
+          program_.decodes ? kJaxHeader : kJaxEncoderHeader,
+          {{"$MODEL", graph().name()},
+           {"$SHARDING", IsSharded() ? "from jax.sharding import NamedSharding, PartitionSpec as P\n" : ""}}),
       "\n\n", config_.Text(), functions_.Text(), "\n\n", loader,
       absl::StrReplaceAll(program_.decodes ? kJaxDecoder : kJaxEncoder,
                           {{"$TABLE", Table()}, {"$CACHE", cache}, {"$LIMIT", limit}}));

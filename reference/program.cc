@@ -51,6 +51,23 @@ bool IsWritten(OpKind op) {
   }
 }
 
+// What numpy reads with ml_dtypes: floating types of whole bytes.
+bool IsRead(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kF8E4M3Fnuz:
+    case DType::kF8E5M2Fnuz:
+      return true;
+    default:  // integers, and types that no kernel here is computed in
+      return false;
+  }
+}
+
 class Maker {
  public:
   Maker(const Graph& graph, const std::map<std::string, WeightPtr>& programs)
@@ -170,6 +187,9 @@ class Maker {
         if (found == programs_.end())
           return absl::UnimplementedError(absl::StrCat("no stored tensor holds ", role));
         const Param& param = *graph_.FindParam(role);
+        if (!IsRead(param.type.dtype))
+          return absl::UnimplementedError(
+              absl::StrCat("no code reads ", Name(param.type.dtype), " (", role, ")"));
         const bool keep = node.op == OpKind::kEmbedding || !param.type.is_kernel();
         absl::StatusOr<HeldParam> held =
             HoldParam(param, found->second, keep, ReferenceProgram::LayerOf(node.path));

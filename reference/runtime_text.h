@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-
+$SHARDING
 DIRECTORY = Path(__file__).resolve().parent.parent
 )py";
 
@@ -51,7 +51,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-
+$SHARDING
 DIRECTORY = Path(__file__).resolve().parent.parent
 )py";
 
@@ -62,6 +62,8 @@ inline constexpr char kJaxReader[] = R"py(FILE_DTYPES = {
     "BF16": ml_dtypes.bfloat16,
     "F8_E4M3": ml_dtypes.float8_e4m3fn,
     "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
 }
 
 
@@ -125,8 +127,10 @@ $CACHE
 
 @functools.partial(jax.jit, donate_argnames="cache")
 def prefill(params, cache, input_ids, lengths):
-    """Logits [batch, vocab] after the last token of each prompt, and the cache filled. Prompts [batch, seq] have `lengths`
-    tokens each and stand at the beginning of their rows."""
+    """Logits [batch, vocab] after the last token of each prompt, and the cache filled.
+
+    Prompts [batch, seq] have `lengths` tokens each and stand at the beginning of their rows.
+    """
     positions = jnp.broadcast_to(jnp.arange(input_ids.shape[1]), input_ids.shape)
     x, cache = trunk(params, cache, input_ids, positions)
     last = jnp.take_along_axis(x, lengths[:, None, None] - 1, axis=1)
@@ -159,7 +163,7 @@ $LIMIT    lengths = jnp.full(batch, seq, jnp.int32) if lengths is None else jnp.
     said = [input_ids[:, :0]]
     row, cache = prefill(params, init_cache(batch, length, $TABLE.dtype), input_ids, lengths)
     for step in range(steps):
-        drawn = jax.random.categorical(keys[step], row / temperature) if temperature > 0 else jnp.argmax(row, axis=-1)
+        drawn = jnp.argmax(row, axis=-1) if temperature == 0 else jax.random.categorical(keys[step], row / temperature)
         said.append(drawn[:, None].astype(jnp.int32))
         if step + 1 < steps:
             row, cache = decode_step(params, cache, said[-1][:, 0], lengths + step)
@@ -187,8 +191,8 @@ def main():
     flags = parser.parse_args()
     words = tokenizer(DIRECTORY)
     if flags.prompt is not None and words is None:
-        parser.error("--prompt needs tokenizer.json in the twin's folder and the package tokenizers; give --prompt-ids")
-    prompt = [int(word) for word in flags.prompt_ids.split(",")] if flags.prompt is None else words.encode(flags.prompt).ids
+        parser.error("--prompt needs tokenizer.json in the twin's folder and the package tokenizers; or --prompt-ids")
+    prompt = words.encode(flags.prompt).ids if flags.prompt else [int(word) for word in flags.prompt_ids.split(",")]
     params = load(DIRECTORY, dtype=flags.dtype)
     key = jax.random.key(flags.seed)
     said = generate(params, [prompt], flags.steps, temperature=flags.temperature, key=key)[0].tolist()

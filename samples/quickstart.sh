@@ -33,4 +33,5 @@ run score samples/tiny-llama --recipe tpu-exact-portable --kernel paged --chip v
 echo
 echo "portable twin (loads in unmodified transformers): $out/tiny-llama-portable"
 echo "native twin:                                      $out/tiny-llama-native"
+echo "its code, read and run:                          python3 $out/tiny-llama-portable/reference/model.py   (pip install jax)"
 echo "scores of three public models, from their configs: above"

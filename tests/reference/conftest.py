@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Models are tiny and each is compiled for itself: time goes into compiling.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
+sys.path.append(str(Path(__file__).parent.parent / "cli"))  # manifests.py
 
 from oracles import made  # noqa: E402
 from tool import Tool  # noqa: E402

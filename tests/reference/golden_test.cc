@@ -28,7 +28,7 @@ constexpr Golden kGoldens[] = {
     {"gemma2_portable", "gemma2", "tpu-exact-portable", Target::kHf, 1},
     {"gpt_oss_native", "gpt_oss", "tpu-exact-native", Target::kTwin, 2},
     {"deepseek_v3_native", "deepseek_v3", "tpu-exact-native", Target::kTwin, 1},
-    {"bert", "bert", "", Target::kHf, 1},
+    {"bert", "bert_masked", "", Target::kHf, 1},
 };
 
 std::string Emitted(const Golden& golden, absl::string_view file) {

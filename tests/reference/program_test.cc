@@ -7,10 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "exporters/exporter.h"
 #include "importers/importer.h"
 #include "ir/layout.h"
-#include "recipes/run.h"
+#include "ir/text.h"
 #include "reference/expression.h"
 #include "reference/python.h"
 #include "reference/reference.h"
@@ -67,15 +66,35 @@ TEST(Program, LayersBeforeALoopStandAlone) {
   EXPECT_THAT(deepseek.cycles, ElementsAre(ElementsAre(0, 1, 1), ElementsAre(1, 1, 5)));
 }
 
-TEST(Program, PrimitivesHaveNoCode) {
-  absl::StatusOr<Twin> twin = MakeTwin("tpu-exact-native", {}, ModelOf("llama"));
-  ASSERT_TRUE(twin.ok()) << twin.status();
-  LoadedRecipe lower;
-  const Graph& graph = twin->model.graph;
-  std::map<std::string, WeightPtr> none;
-  const absl::Status status = MakeReferenceProgram(graph, none).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), HasSubstr("no stored tensor holds"));
+std::string ReasonOf(const Graph& graph, const std::map<std::string, WeightPtr>& programs) {
+  const absl::Status status = ReferenceFiles(graph, programs).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  return std::string(status.message());
+}
+
+// The graph of three llama layers with a part of its text replaced.
+Graph Edited(const std::string& from, const std::string& to) {
+  const std::string text = Text(ModelOf("llama").graph);
+  const std::string edited = absl::StrReplaceAll(text, {{from, to}});
+  EXPECT_NE(edited, text);
+  absl::StatusOr<Graph> graph = ParseGraph(edited);
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  return *std::move(graph);
+}
+
+TEST(Program, GraphsWithoutCodeAreToldApartWithTheReason) {
+  const Graph llama = ModelOf("llama").graph;
+  EXPECT_THAT(ReasonOf(llama, {}), HasSubstr("no stored tensor holds"));
+  const Graph jump =
+      Edited("layers.1.norm_in = rms_norm(layers.0.add_mlp)", "layers.1.norm_in = rms_norm(embed)");
+  EXPECT_THAT(ReasonOf(jump, RolesFromTwin(jump)), HasSubstr("layers.1.norm_in reads embed"));
+  const Graph primitive = Edited("layers.1.norm_in = rms_norm(layers.0.add_mlp)",
+                                 "layers.1.twice = multiply(layers.0.add_mlp, layers.0.add_mlp)\n  "
+                                 "layers.1.norm_in = rms_norm(layers.1.twice)");
+  EXPECT_THAT(ReasonOf(primitive, RolesFromTwin(primitive)), HasSubstr("no code is written for multiply"));
+  std::map<std::string, WeightPtr> computed = RolesFromTwin(llama);
+  computed["norm"] = Scale(computed["norm"], 2);
+  EXPECT_THAT(ReasonOf(llama, computed), HasSubstr("norm: a weight is computed where it is read"));
 }
 
 TEST(Program, AHundredLayersAreAsLongAsThreeAndTakeATenthOfASecond) {
