@@ -117,7 +117,8 @@ class Printer {
         for (const WeightPtr& child : w->children()) {
           TWIN_ASSIGN_OR_RETURN(parts.emplace_back(), Print(child));
         }
-        return absl::StrCat("np.concatenate([", absl::StrJoin(parts, ", "), "], axis=", w->axis(), ")");
+        return absl::StrCat(words_.concatenate, "([", absl::StrJoin(parts, ", "), "], ", words_.axis, "=",
+                            w->axis(), ")");
       }
       case WeightKind::kCast:
       case WeightKind::kMap:

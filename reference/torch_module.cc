@@ -201,11 +201,13 @@ std::string TorchEmitter::Stack() const {
       const std::string from = cycle.first == 0 ? "" : absl::StrCat(cycle.first, ", ");
       lists.push_back(absl::StrCat("[", kinds[0], "(read, i) for i in range(", from, end, ")]"));
     } else {
-      lists.push_back(absl::StrCat("[kind(read, i + j) for i in range(", cycle.first, ", ", end, ", ", period,
-                                   ") for j, kind in enumerate((", absl::StrJoin(kinds, ", "), "))]"));
+      lists.push_back(absl::StrCat("[\n        kind(read, i + j)\n        for i in range(", cycle.first, ", ",
+                                   end, ", ", period, ")\n        for j, kind in enumerate((",
+                                   absl::StrJoin(kinds, ", "), "))\n    ]"));
     }
   }
-  if (lists.size() == 1) return absl::StrCat("self.layers = nn.ModuleList(", lists[0], ")\n");
+  if (lists.size() == 1 && !absl::StrContains(lists[0], "\n"))
+    return absl::StrCat("self.layers = nn.ModuleList(", lists[0], ")\n");
   return absl::StrCat("self.layers = nn.ModuleList(\n    ", absl::StrJoin(lists, "\n    + "), "\n)\n");
 }
 

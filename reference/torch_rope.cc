@@ -35,31 +35,20 @@ std::string TorchEmitter::FrequencyLines(const Rope& rope) {
       const bool whole = !scaling.has_truncate() || scaling.truncate();
       const std::string fast = config_.Float("rope_beta_fast", scaling.beta_fast());
       const std::string slow = config_.Float("rope_beta_slow", scaling.beta_slow());
-      return InOrder(
-          {text,
-           usual,
-           "\n    def pair_of(turns):\n        \"\"\"The pair that turns so often within the trained "
-           "length.\"\"\"\n        return ",
-           dim,
-           " * math.log(",
-           trained(),
-           " / (turns * 2 * math.pi)) / (2 * math.log(",
-           theta,
-           "))\n\n    low, high = pair_of(",
-           fast,
-           "), pair_of(",
-           slow,
-           ")  # those between are blended\n",
-           whole ? "    low, high = math.floor(low), math.ceil(high)\n" : "",
-           "    low, high = max(low, 0), min(high, ",
-           dim,
-           " - 1)\n    high = high + 0.001 if low == high else high\n"
-           "    stretch = ((torch.arange(",
-           dim,
-           " // 2, **wide) - low) / (high - low)).clamp(0, 1)\n",
-           "    frequencies = frequencies * (1 - stretch) + frequencies / ",
-           factor(),
-           " * stretch\n"});
+      const std::string pair =
+          InOrder({"\n    def pair_of(turns):\n",
+                   "        \"\"\"The pair that turns so often within the trained length.\"\"\"\n",
+                   "        wave = ", trained(), " / (turns * 2 * math.pi)\n        return ", dim,
+                   " * math.log(wave) / (2 * math.log(", theta, "))\n\n"});
+      return InOrder({text, usual, pair, "    low, high = pair_of(", fast, "), pair_of(", slow,
+                      ")  # those between are blended\n",
+                      whole ? "    low, high = math.floor(low), math.ceil(high)\n" : "",
+                      "    low, high = max(low, 0), min(high, ", dim,
+                      " - 1)\n    high = high + 0.001 if low == high else high\n"
+                      "    stretch = ((torch.arange(",
+                      dim, " // 2, **wide) - low) / (high - low)).clamp(0, 1)\n",
+                      "    frequencies = frequencies * (1 - stretch) + frequencies / ", factor(),
+                      " * stretch\n"});
     }
     case RopeScaling::LONGROPE: {
       const std::vector<double> near(scaling.short_factor().begin(), scaling.short_factor().end());
@@ -107,9 +96,8 @@ std::string TorchEmitter::Rotate(const Rope& rope) {
   const bool halves = rope.style() == Rope::HALVES;
   const std::string dim = config_.Int("rotary_dim", rope.rotary_dim(), "places of a head that turn");
   std::string text = absl::StrCat(
-      "def $(x, angles):\n    \"\"\"x [batch, seq, heads, head_dim] with its first rotary_dim places turned, "
-      "place ",
-      halves ? "i with place i + rotary_dim / 2" : "2i with 2i + 1", ".\"\"\"\n",
+      "def $(x, angles):\n    \"\"\"x [batch, seq, heads, head_dim]: of the first rotary_dim places each ",
+      halves ? "i turns with i + rotary_dim / 2" : "2i turns with 2i + 1", ".\"\"\"\n",
       "    cos, sin = angles[0].to(x.dtype), angles[1].to(x.dtype)\n", "    x, rest = x[..., :", dim,
       "], x[..., ", dim, ":]\n");
   if (halves) {
