@@ -1,4 +1,4 @@
-// A graph becomes code that people read and run: one module for each of two frameworks, in the twin's folder.
+// A graph becomes code that people read and run: one module a framework, in the twin's folder.
 #ifndef TWINFORGE_REFERENCE_REFERENCE_H_
 #define TWINFORGE_REFERENCE_REFERENCE_H_
 
