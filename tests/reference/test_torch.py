@@ -11,6 +11,8 @@ from emitted import judged, module_at, widened
 from oracles import NAMES
 from torch.export import Dim, export
 
+torch.set_num_threads(1)    # models are tiny: threads would only wait for one another
+
 TOLERANCE = 2e-5        # of the largest logit, everything in float32
 ENCODERS = {"bert"}
 # Frequencies follow the length, and keys keep those of their own time, as in the library: beyond the trained length a
