@@ -305,7 +305,7 @@ def main():
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dtype", help="float32, bfloat16; as stored where it is left out")
+    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32", "float64"], help="else as stored")
     parser.add_argument("--device", default="cpu")
     flags = parser.parse_args()
     words = tokenizer(DIRECTORY)
