@@ -84,9 +84,9 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
   for (const SmallFile& file : plan.small_files) {
     if (file.name != "reference/model.py") continue;
     text +=
-        "`python reference/model.py --prompt-ids 1,2,3` runs it in JAX: `load`, `logits` and `generate` "
-        "there read "
-        "these files.\n\n";
+        "`python reference/model.py --prompt-ids 1,2,3` runs it in JAX, `reference/model_torch.py` in "
+        "PyTorch: "
+        "`load`, `logits` and `generate` there read these files.\n\n";
   }
   absl::StrAppend(
       &text,

@@ -45,6 +45,30 @@ bool AreEvenBlocks(const std::vector<Run>& runs) {
   return runs.size() > 2 && runs[1].start > runs[0].start;
 }
 
+// What a library of arrays calls the things that both have.
+struct Words {
+  bool torch = false;
+  absl::string_view stack, full, concatenate, permute, axis;
+};
+constexpr Words kNumpy = {false, "np.stack", "np.full", "np.concatenate", ".transpose(", "axis"};
+constexpr Words kTorch = {true, "torch.stack", "torch.full", "torch.cat", ".permute(", "dim"};
+
+std::string RangeText(const Run& run) {
+  const int64_t end = run.start + run.step * run.count;
+  return absl::StrCat("range(", run.start, ", ", end, run.step == 1 ? "" : absl::StrCat(", ", run.step), ")");
+}
+
+// Places of an axis as ranges, arguments of a call.
+std::string RangesText(const IndexMap& map) {
+  const std::vector<Run>& runs = map.runs();
+  if (AreEvenBlocks(runs)) {
+    const int64_t stride = runs[1].start - runs[0].start;
+    return absl::StrCat("*(range(j, j + ", runs[0].count, ") for j in range(", runs[0].start, ", ",
+                        runs.back().start + 1, ", ", stride, "))");
+  }
+  return absl::StrJoin(runs, ", ", [](std::string* out, const Run& run) { out->append(RangeText(run)); });
+}
+
 // Places of an axis as an array of indices.
 std::string IndexText(const IndexMap& map) {
   const std::vector<Run>& runs = map.runs();
@@ -70,7 +94,7 @@ std::string IndexText(const IndexMap& map) {
 
 class Printer {
  public:
-  explicit Printer(int64_t layer) : layer_(layer) {}
+  Printer(int64_t layer, const Words& words) : layer_(layer), words_(words) {}
 
   absl::StatusOr<std::string> Print(const WeightPtr& w) const {
     switch (w->kind()) {
@@ -79,12 +103,12 @@ class Printer {
       case WeightKind::kStack:
         return StackText(*w);
       case WeightKind::kFill:
-        return absl::StrCat("np.full(", PyTuple(w->shape()), ", ", PyFloat(w->fill()), ")");
+        return absl::StrCat(words_.full, "(", PyTuple(w->shape()), ", ", PyFloat(w->fill()), ")");
       case WeightKind::kTake:
         return TakeText(*w);
       case WeightKind::kTranspose: {
         TWIN_ASSIGN_OR_RETURN(const std::string x, Print(w->child()));
-        return absl::StrCat(x, ".transpose(", absl::StrJoin(w->perm(), ", "), ")");
+        return absl::StrCat(x, words_.permute, absl::StrJoin(w->perm(), ", "), ")");
       }
       case WeightKind::kReshape:
         return ReshapeText(*w);
@@ -93,7 +117,8 @@ class Printer {
         for (const WeightPtr& child : w->children()) {
           TWIN_ASSIGN_OR_RETURN(parts.emplace_back(), Print(child));
         }
-        return absl::StrCat("np.concatenate([", absl::StrJoin(parts, ", "), "], axis=", w->axis(), ")");
+        return absl::StrCat(words_.concatenate, "([", absl::StrJoin(parts, ", "), "], ", words_.axis, "=",
+                            w->axis(), ")");
       }
       case WeightKind::kCast:
       case WeightKind::kMap:
@@ -110,7 +135,7 @@ class Printer {
     const absl::string_view name = w.stack_name();
     const int64_t first = w.stack_first(), count = w.shape()[0];
     const std::string range = first == 0 ? absl::StrCat(count) : absl::StrCat(first, ", ", first + count);
-    return absl::StrCat("np.stack([read(",
+    return absl::StrCat(words_.stack, "([read(",
                         NameText(name.substr(0, w.stack_at()), layer_, name.substr(w.stack_at()), true),
                         ") for e in range(", range, ")])");
   }
@@ -119,7 +144,10 @@ class Printer {
     if (w.map().has_fill()) return absl::UnimplementedError("a weight is padded where it is read");
     TWIN_ASSIGN_OR_RETURN(const std::string x, Print(w.child()));
     const std::string slice = SliceText(w.map());
-    if (slice.empty()) return absl::StrCat("np.take(", x, ", ", IndexText(w.map()), ", axis=", w.axis(), ")");
+    if (slice.empty()) {
+      return words_.torch ? absl::StrCat("take(", x, ", ", w.axis(), ", ", RangesText(w.map()), ")")
+                          : absl::StrCat("np.take(", x, ", ", IndexText(w.map()), ", axis=", w.axis(), ")");
+    }
     std::string before;
     for (int64_t i = 0; i < w.axis(); ++i) before += ":, ";
     return absl::StrCat(x, "[", before, slice, "]");
@@ -148,12 +176,17 @@ class Printer {
   }
 
   int64_t layer_;
+  const Words& words_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::string> NumpyExpression(const WeightPtr& w, int64_t layer) {
-  return Printer(layer).Print(w);
+  return Printer(layer, kNumpy).Print(w);
+}
+
+absl::StatusOr<std::string> TorchExpression(const WeightPtr& w, int64_t layer) {
+  return Printer(layer, kTorch).Print(w);
 }
 
 }  // namespace twinforge

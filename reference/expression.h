@@ -1,4 +1,4 @@
-// A weight program that only moves, as an expression of numpy.
+// A weight program that only moves, as an expression of numpy or of torch.
 //
 //   reshape(source("model.layers.3.self_attn.q_proj.weight"), [4, 20, 48])
 //     read(f"model.layers.{i}.self_attn.q_proj.weight").reshape(4, 20, 48)
@@ -21,6 +21,10 @@ namespace twinforge {
 // layer in a stack. Other errors than absl::StatusCode::kUnimplemented there are none: a program that
 // computes has no such form.
 absl::StatusOr<std::string> NumpyExpression(const WeightPtr& w, int64_t layer);
+
+// The same of torch. What no slice says is take(x, axis, range(0, 8), range(16, 24)), a function of the
+// module.
+absl::StatusOr<std::string> TorchExpression(const WeightPtr& w, int64_t layer);
 
 }  // namespace twinforge
 

@@ -53,15 +53,18 @@ std::string Emitted(const Golden& golden, absl::string_view file) {
 TEST(Golden, ModulesAreWhatTheToolEmits) {
   for (const Golden& golden : kGoldens) {
     SCOPED_TRACE(golden.name);
-    const std::string path =
-        absl::StrCat(TWINFORGE_SOURCE_DIR, "/tests/reference/golden/", golden.name, ".py");
-    const std::string now = Emitted(golden, "reference/model.py");
-    if (std::getenv("TWINFORGE_UPDATE") != nullptr) std::ofstream(path) << now;
-    const absl::StatusOr<std::string> golden_text = ReadTextFile(path);
-    ASSERT_TRUE(golden_text.ok()) << golden_text.status();
-    EXPECT_EQ(now, *golden_text) << "TWINFORGE_UPDATE=1 writes it anew";
-    EXPECT_EQ(now, Emitted(golden, "reference/model.py")) << "twice the same";
-    for (absl::string_view line : absl::StrSplit(now, '\n')) EXPECT_LE(line.size(), 200u) << line;
+    for (const std::string torch : {"", "_torch"}) {
+      const std::string path =
+          absl::StrCat(TWINFORGE_SOURCE_DIR, "/tests/reference/golden/", golden.name, torch, ".py");
+      const std::string file = absl::StrCat("reference/model", torch, ".py");
+      const std::string now = Emitted(golden, file);
+      if (std::getenv("TWINFORGE_UPDATE") != nullptr) std::ofstream(path) << now;
+      const absl::StatusOr<std::string> golden_text = ReadTextFile(path);
+      ASSERT_TRUE(golden_text.ok()) << golden_text.status();
+      EXPECT_EQ(now, *golden_text) << "TWINFORGE_UPDATE=1 writes it anew";
+      EXPECT_EQ(now, Emitted(golden, file)) << "twice the same";
+      for (absl::string_view line : absl::StrSplit(now, '\n')) EXPECT_LE(line.size(), 200u) << line;
+    }
   }
 }
 

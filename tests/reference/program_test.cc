@@ -135,6 +135,27 @@ TEST(Expression, SaysEachVerbThatMoves) {
   EXPECT_THAT(Said(Pad(w, 0, 2)), HasSubstr("padded"));
 }
 
+TEST(Expression, SaysEachVerbThatMovesInTorch) {
+  const auto said = [](const WeightPtr& w, int64_t layer = -1) {
+    const absl::StatusOr<std::string> text = TorchExpression(w, layer);
+    return text.ok() ? *text : std::string(text.status().message());
+  };
+  const WeightPtr w = Source("a.3.w", DType::kF32, {6, 8});
+  EXPECT_EQ(said(Slice(w, 1, 2, 3), 3), R"(read(f"a.{i}.w")[:, 2:5])");
+  EXPECT_EQ(said(Take(w, 1, IndexMap::Join({IndexMap::Slice(0, 2), IndexMap::Slice(5, 3)}))),
+            R"(take(read("a.3.w"), 1, range(0, 2), range(5, 8)))");
+  EXPECT_EQ(said(Take(Source("b", DType::kF32, {12}), 0, IndexMap::Tile(IndexMap::Slice(0, 2), 3, 4))),
+            R"(take(read("b"), 0, *(range(j, j + 2) for j in range(0, 9, 4))))");
+  EXPECT_EQ(said(Take(w, 0, IndexMap({{3, -1, 4}, {5, 1, 1}}))),
+            R"(take(read("a.3.w"), 0, range(3, -1, -1), range(5, 6)))");
+  EXPECT_EQ(said(Transpose(w, {1, 0})), R"py(read("a.3.w").permute(1, 0))py");
+  EXPECT_EQ(said(Concat(1, {w, Source("c", DType::kF32, {6, 2})})),
+            R"(torch.cat([read("a.3.w"), read("c")], dim=1))");
+  EXPECT_EQ(said(StackedSources("e.", 0, 4, ".w", DType::kF32, {2, 3})),
+            R"py(torch.stack([read(f"e.{e}.w") for e in range(4)]))py");
+  EXPECT_THAT(said(Cast(w, DType::kBF16)), HasSubstr("computed"));
+}
+
 TEST(Expression, NamesOfFilesEndNothing) {
   EXPECT_EQ(PyString("a\"b\\\n"), R"("a\"b\\\x0a")");
   EXPECT_EQ(PyInFString("{x}"), "{{x}}");

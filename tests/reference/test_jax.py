@@ -89,7 +89,7 @@ def decode(module, params, ids, want, lengths):
         assert gap(row, want[rows, at]) <= TOLERANCE, step
 
 
-PADDED = 'name: "v" step { pad_vocab { multiple: 128 } }'
+PADDED = 'name: "v" step { pad_vocab { multiple: 128 mask: REFERENCE } }'
 
 
 @pytest.mark.parametrize("name", ["llama", "llama__tied_bf16", "gemma2", "gpt2"])
@@ -106,6 +106,7 @@ def test_phantom_tokens_are_never_spoken(tool, oracles, tmp_path, name):
         params = module.load(tmp_path / folder, dtype=jnp.float32)
         said[folder] = module.generate(params, ids, steps=12)
     assert (np.asarray(said["twin"]) == np.asarray(said["same"])).all()
+    assert "vocab (97 and padding)" in (tmp_path / "twin" / "reference" / "model.py").read_text()
     module = module_at(tmp_path / "twin" / "reference" / "model.py")
     params = module.load(tmp_path / "twin", dtype=jnp.float32)
     drawn = module.generate(params, np.repeat(ids, 8, axis=0), steps=24, temperature=1e6, key=jax.random.key(3))
