@@ -271,10 +271,27 @@ class Reader {
     return absl::OkStatus();
   }
 
+  // Devices along the axes that a group takes; 0: an axis that the mesh does not have.
+  static int64_t GroupOfAxes(const xla::MeshGroups& groups) {
+    int64_t devices = 1;
+    for (const xla::MeshGroups::AxisRef& axis : groups.axes()) {
+      const int64_t index = axis.mesh_axis_index();
+      if (index < 0 || index >= groups.mesh().axes_size()) return 0;
+      const int64_t size = axis.has_sub_axis_info() ? axis.sub_axis_info().size()
+                                                    : groups.mesh().axes(static_cast<int>(index)).size();
+      if (size < 1 || __builtin_mul_overflow(devices, size, &devices)) return 0;
+    }
+    return devices;
+  }
+
+  // Devices of one group, in whichever of four forms the compiler says it.
   static int64_t GroupOf(const xla::HloInstruction& instruction) {
     const xla::CollectiveDeviceList& list = instruction.collective_device_list();
-    if (list.iota_replica_group_list().num_devices_per_group() > 0)
-      return list.iota_replica_group_list().num_devices_per_group();
+    if (instruction.mesh_axes_replica_group_list().axes_size() > 0)
+      return GroupOfAxes(instruction.mesh_axes_replica_group_list());
+    for (const xla::IotaGroups* const iota :
+         {&instruction.iota_collective_device_list(), &list.iota_replica_group_list()})
+      if (iota->num_devices_per_group() > 0) return iota->num_devices_per_group();
     if (list.replica_groups_size() > 0) return list.replica_groups(0).replica_ids_size();
     if (instruction.replica_groups_size() > 0) return instruction.replica_groups(0).replica_ids_size();
     return 0;

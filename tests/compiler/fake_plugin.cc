@@ -107,7 +107,9 @@ PJRT_Error* Optimized(PJRT_Executable_OptimizedProgram_Args* args) {
 extern "C" const PJRT_Api* GetPjrtApi() {
   static PJRT_Api api;
   if (Is("nothing")) return nullptr;
-  api.struct_size = Is("short") ? 16 : Is("half") ? offsetof(PJRT_Api, PJRT_Compile) : PJRT_Api_STRUCT_SIZE;
+  api.struct_size = PJRT_Api_STRUCT_SIZE;
+  if (Is("short")) api.struct_size = 16;
+  if (Is("half")) api.struct_size = offsetof(PJRT_Api, PJRT_Compile);
   api.pjrt_api_version.major_version = Is("major") ? 1 : 0;
   api.pjrt_api_version.minor_version = Is("old") ? 12 : 112;
   api.PJRT_Error_Destroy = Destroy;

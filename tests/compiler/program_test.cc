@@ -191,6 +191,13 @@ absl::StatusOr<CompiledModule> Read(const std::string& text, const ArgumentNotes
   return ReadOptimizedProgram(Text<xla::HloModuleWithConfig>(text).SerializeAsString(), notes);
 }
 
+std::string Changed(const std::string& from, const std::string& to) {
+  std::string text = kProgram;
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
 TEST(Program, TellsCyclesCopiesAndCollectives) {
   const auto padded = [](int64_t bits, absl::Span<const int64_t> dims) {
     return PaddedBytes(bits, dims).value();
@@ -217,16 +224,16 @@ TEST(Program, TellsCyclesCopiesAndCollectives) {
   EXPECT_EQ(module->collectives(1).kind(), "all-reduce");
   EXPECT_EQ(module->collectives(1).group(), 8);
   EXPECT_EQ(module->collectives(1).bytes(), 8 * 512 * 2);
+  const std::string iota =
+      "collective_device_list { iota_replica_group_list { num_replica_groups: 1 "
+      "num_devices_per_group: 8 } }";
+  const std::string mesh =
+      "mesh_axes_replica_group_list { mesh { axes { size: 3 } axes { size: 4 } } axes { "
+      "mesh_axis_index: 1 } axes { sub_axis_info { size: 2 } } }";
+  EXPECT_EQ(Read(Changed(iota, mesh))->collectives(1).group(), 8);
   std::vector<std::string> uncounted;
   for (const UncountedOps& ops : module->uncounted()) uncounted.push_back(ops.opcode());
   EXPECT_THAT(uncounted, testing::ElementsAre("all-reduce", "copy-start", "custom-call tpu_custom_call"));
-}
-
-std::string Changed(const std::string& from, const std::string& to) {
-  std::string text = kProgram;
-  const size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
 }
 
 TEST(Program, WhatDoesNotHoldTogetherIsRefused) {

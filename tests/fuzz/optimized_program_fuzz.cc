@@ -1,5 +1,6 @@
 // Any bytes, and any message of an optimised program: ReadOptimizedProgram ends; what it refuses it names;
 // what it takes has as many cycles in its copies as in all, at most, and no array smaller padded than bare.
+#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include <cstddef>
