@@ -142,6 +142,7 @@ int Main(int argc, char** argv) {
   AddProve(app, invocation);
   AddUnforge(app, invocation);
   AddEval(app, invocation);
+  AddExport(app, invocation);
   AddRecipe(app, invocation);
   AddChip(app, invocation);
   AddExplain(app, invocation);

@@ -50,6 +50,7 @@ void AddCompile(CLI::App& app, Invocation& invocation);
 void AddAdvise(CLI::App& app, Invocation& invocation);
 void AddProve(CLI::App& app, Invocation& invocation);
 void AddEval(CLI::App& app, Invocation& invocation);
+void AddExport(CLI::App& app, Invocation& invocation);
 void AddUnforge(CLI::App& app, Invocation& invocation);
 void AddRecipe(CLI::App& app, Invocation& invocation);
 void AddChip(CLI::App& app, Invocation& invocation);

@@ -36,6 +36,9 @@ struct DecompositionInputs {
   std::vector<NodeId> state;     // one per slot of StateOf; empty: the tokens stand alone
   NodeId positions = -1;         // i32 [batch, seq]; -1: 0, 1, 2, ...; REQUIRES: given where `state` is
   NodeId token_types = -1;       // i32 [batch, seq]; -1: all 0
+  // i32 [batch]: the place, counted with what the state holds, of each sequence's first token. What stands before
+  // is padding, which no token sees. -1: there is none.
+  NodeId starts = -1;
 };
 
 struct Decomposition {

@@ -31,8 +31,19 @@ NodeId Hide(Emitter& emit, NodeId seen, NodeId scores) {
   return emit.Select(all, scores, emit.Like(scores, -std::numeric_limits<double>::infinity()));
 }
 
+// Keys before the sequence's first are seen by nobody; padding sees itself, so that each row has a key.
+NodeId HidePadding(Emitter& emit, NodeId starts, const Grid& grid, NodeId scores) {
+  const std::vector<Axis> axes = {emit.AxisOf(scores, 0), emit.AxisOf(scores, kSeq), emit.AxisOf(scores, kKeys)};
+  const NodeId first =
+      emit.Minimum(emit.Broadcast(starts, axes, {0}), emit.Broadcast(grid.query, axes, {1, 2}));
+  const NodeId seen = emit.Compare(CompareAttrs::LE, first, emit.Broadcast(grid.key, axes, {1, 2}));
+  const NodeId all = emit.Broadcast(seen, emit.AxesOf(scores), {0, kSeq, kKeys});
+  return emit.Select(all, scores, emit.Like(scores, -std::numeric_limits<double>::infinity()));
+}
+
 NodeId Mask(Emitter& emit, const AttendInputs& in, const Grid& grid, NodeId scores) {
   const AttentionAttrs& attrs = in.attrs;
+  if (in.starts >= 0) scores = HidePadding(emit, in.starts, grid, scores);
   if (attrs.causal()) scores = Hide(emit, emit.Compare(CompareAttrs::LE, grid.key, grid.query), scores);
   if (attrs.window() != 0) {
     const NodeId age = emit.Subtract(grid.query, grid.key);
@@ -84,7 +95,8 @@ NodeId Attend(Emitter& emit, const AttendInputs& in) {
   NodeId scores =
       emit.Dot(q, in.k, {.x_batch = {0, 2}, .y_batch = {0, 2}, .x_contract = {4}, .y_contract = {3}});
   scores = SoftCap(emit, emit.Scale(scores, attrs.scale()), attrs.softcap());
-  if (attrs.causal() || attrs.window() != 0 || attrs.chunk() != 0 || attrs.alibi_size() != 0) {
+  const bool masked = attrs.causal() || attrs.window() != 0 || attrs.chunk() != 0 || in.starts >= 0;
+  if (masked || attrs.alibi_size() != 0) {
     const Grid grid = MakeGrid(emit, in, scores);
     if (attrs.alibi_size() != 0) scores = Slant(emit, in, grid, scores);
     scores = Mask(emit, in, grid, scores);

@@ -11,6 +11,7 @@ struct AttendInputs {
   NodeId k = -1;      // [batch, keys, kv_heads, width]; heads share in groups of heads / kv_heads neighbours
   NodeId v = -1;      // [batch, keys, kv_heads, v_width]
   NodeId past = -1;   // how many keys came before the first query, a scalar i32; -1: none
+  NodeId starts = -1;  // [batch] the first key that is no padding, i32; -1: 0 throughout
   NodeId sinks = -1;  // [heads] logits that take part in the softmax and carry no value; -1: none
   AttentionAttrs attrs;  // scale, causal, window, softcap, chunk, alibi
 };

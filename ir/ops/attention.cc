@@ -60,6 +60,7 @@ NodeId Decompose(Emitter& emit) {
   AttendInputs in;
   in.attrs = attrs;
   in.past = Past(emit);
+  in.starts = emit.starts();
   in.q = Project(emit, x, "q", "q_bias");
   in.k = Project(emit, x, "k", "k_bias");
   in.v = Project(emit, x, "v", "v_bias");

@@ -46,6 +46,8 @@ class Emitter {
   void NeedsSequence();
   // Where each token stands, i32 of operand 0's first two axes.
   NodeId Positions();
+  // Where padding ends, i32 [batch]; -1: there is none.
+  NodeId starts() const { return inputs_.starts; }
   // The rows of a type table, likewise.
   NodeId TokenTypes();
 

@@ -97,6 +97,7 @@ NodeId Decompose(Emitter& emit) {
   in.attrs.set_scale(attrs.scale());
   in.attrs.set_causal(true);
   in.past = Past(emit);
+  in.starts = emit.starts();
   const NodeId latent = Remember(emit, 0, fresh);
   const NodeId rope_key = Remember(emit, 1, Turned(emit, Project(emit, x, "k_rope", "k_rope_bias")));
   const NodeId q_nope = Project(emit, query, "q_nope");

@@ -1,0 +1,209 @@
+// twinforge export MODEL --to stablehlo: the model as code for a compiler, with the list of its arguments.
+#include <cerrno>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+#include "base/status_macros.h"
+#include "cli/open.h"
+#include "cli/verb.h"
+#include "exporters/file_system.h"
+#include "reference/stablehlo/stablehlo.h"
+#include "weights/text.h"
+
+namespace twinforge {
+namespace {
+
+struct ExportFlags {
+  ModelFlags model;
+  RecipeFlags recipe;
+  std::string to, phase = "both", dtype, out;
+  int64_t batch = 1, context = 1024, sequence = 0;
+  bool parts = false;
+};
+
+const char* KindName(StableHloArgument::Kind kind) {
+  switch (kind) {
+    case StableHloArgument::Kind::kInput:
+      return "input";
+    case StableHloArgument::Kind::kCache:
+      return "cache";
+    case StableHloArgument::Kind::kWeight:
+      return "weight";
+  }
+  return "";
+}
+
+// Where a weight is found: the stored tensor that it is, or how it is made of several.
+void AddSource(const StableHloArgument& argument, Json& row) {
+  if (argument.program->kind() == WeightKind::kSource) {
+    row["tensor"] = argument.program->source_name();
+  } else {
+    row["program"] = Text(argument.program);
+  }
+  row["roles"] = argument.roles;
+}
+
+Json ArgumentsJson(const StableHloModule& module, const StableHloOptions& options) {
+  Json json = Json::object();
+  json["schema"] = "twinforge.stablehlo.v1";
+  json["module"] = module.name;
+  json["phase"] = options.phase == StableHloPhase::kDecode ? "decode" : "prefill";
+  json["batch"] = options.batch;
+  json["sequence"] = options.sequence;
+  json["context"] = options.context;
+  json["mesh"] = Json::object();
+  for (const auto& [name, size] : module.mesh) json["mesh"][name] = size;
+  json["arguments"] = Json::array();
+  for (const StableHloArgument& argument : module.arguments) {
+    Json row = {{"name", argument.name},
+                {"kind", KindName(argument.kind)},
+                {"dtype", std::string(Name(argument.dtype))},
+                {"shape", argument.shape}};
+    if (!module.mesh.empty() && !argument.split.empty()) row["split"] = argument.split;
+    if (argument.kind == StableHloArgument::Kind::kWeight) AddSource(argument, row);
+    if (argument.result >= 0) row["result"] = argument.result;
+    json["arguments"].push_back(std::move(row));
+  }
+  json["results"] = Json::array();
+  for (const StableHloResult& result : module.results) {
+    json["results"].push_back(
+        {{"name", result.name}, {"dtype", std::string(Name(result.dtype))}, {"shape", result.shape}});
+  }
+  return json;
+}
+
+struct NewFile {
+  std::string name, text;
+};
+
+absl::Status WriteInto(FileSystem& files, const std::string& path, absl::string_view text) {
+  const int fd = files.Open(path, FileSystem::OpenMode::kCreate);
+  if (fd < 0) return FileError(fd, path, "create");
+  const auto close = absl::MakeCleanup([&] { files.Close(fd); });
+  for (int64_t done = 0; done < static_cast<int64_t>(text.size());) {
+    const int64_t wrote = files.Write(fd, reinterpret_cast<const std::byte*>(text.data()) + done,
+                                      static_cast<int64_t>(text.size()) - done, done);
+    if (wrote <= 0) return FileError(wrote == 0 ? -EIO : wrote, path, "write");
+    done += wrote;
+  }
+  const int synced = files.Sync(fd);
+  return synced < 0 ? FileError(synced, path, "sync") : absl::OkStatus();
+}
+
+// A folder of `files` that appears whole or not at all.
+absl::Status WriteFolder(const std::string& out, const std::vector<NewFile>& all) {
+  FileSystem& files = SystemFiles();
+  const std::string partial = out + ".partial";
+  const int made = files.MakeFolder(partial);
+  if (made == -EEXIST) {
+    return Error(1608, partial, "the folder exists, left by a run that was ended", "remove it first");
+  }
+  if (made < 0) return FileError(made, partial, "create");
+  auto drop = absl::MakeCleanup([&] {
+    for (const NewFile& file : all) files.Remove(absl::StrCat(partial, "/", file.name));
+    files.RemoveFolder(partial);
+  });
+  for (const NewFile& file : all) {
+    TWIN_RETURN_IF_ERROR(WriteInto(files, absl::StrCat(partial, "/", file.name), file.text));
+  }
+  const int renamed = files.Rename(partial, out);
+  if (renamed == -EEXIST) return Error(1608, out, "the folder exists", "name another, or remove it first");
+  if (renamed < 0) return FileError(renamed, out, "name");
+  std::move(drop).Cancel();
+  return absl::OkStatus();
+}
+
+std::vector<StableHloOptions> OptionsOf(const ExportFlags& flags) {
+  std::vector<StableHloOptions> all;
+  StableHloOptions options;
+  options.batch = flags.batch;
+  options.context = flags.context;
+  if (!flags.dtype.empty()) options.dtype = DTypeFromName(flags.dtype);
+  if (flags.phase != "decode") {
+    options.phase = StableHloPhase::kPrefill;
+    options.sequence = flags.sequence == 0 ? flags.context : flags.sequence;
+    all.push_back(options);
+  }
+  if (flags.phase != "prefill") {
+    options.phase = StableHloPhase::kDecode;
+    options.sequence = flags.sequence == 0 || flags.phase == "both" ? 1 : flags.sequence;
+    all.push_back(options);
+  }
+  return all;
+}
+
+void Add(const StableHloModule& module, const StableHloOptions& options, Json extra, std::vector<NewFile>& files,
+         Outcome& outcome) {
+  Json json = ArgumentsJson(module, options);
+  for (auto& [key, value] : extra.items()) json[key] = value;
+  files.push_back({module.name + ".mlir", module.text});
+  files.push_back({module.name + ".arguments.json",
+                   json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"});
+  Json row = {{"file", module.name + ".mlir"}, {"bytes", module.text.size()}, {"arguments", module.arguments.size()}};
+  for (auto& [key, value] : extra.items()) row[key] = value;
+  outcome.json["modules"].push_back(std::move(row));
+  absl::StrAppend(&outcome.human, module.name, ".mlir  ", module.arguments.size(), " arguments, ",
+                  module.results.size(), " results, ", module.text.size(), " bytes\n");
+}
+
+absl::StatusOr<Graph> GraphOf(const ExportFlags& flags) {
+  TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
+  if (flags.recipe.recipe.empty()) return std::move(opened.model.graph);
+  TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, TargetOf(flags.recipe), opened.model));
+  return std::move(twin.model.graph);
+}
+
+absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
+  TWIN_ASSIGN_OR_RETURN(const Graph graph, GraphOf(flags));
+  Outcome outcome;
+  outcome.json["modules"] = Json::array();
+  std::vector<NewFile> files;
+  for (const StableHloOptions& options : OptionsOf(flags)) {
+    if (flags.parts) {
+      TWIN_ASSIGN_OR_RETURN(const std::vector<StableHloPart> parts, WriteStableHloParts(graph, options));
+      for (const StableHloPart& part : parts) {
+        Add(part.module, options, Json{{"part", part.name}, {"members", part.members}}, files, outcome);
+      }
+    } else {
+      TWIN_ASSIGN_OR_RETURN(const StableHloModule module, WriteStableHlo(graph, options));
+      Add(module, options, Json::object(), files, outcome);
+    }
+  }
+  TWIN_RETURN_IF_ERROR(WriteFolder(flags.out, files));
+  outcome.done = absl::StrCat("the modules are written to ", flags.out);
+  outcome.json["out"] = flags.out;
+  absl::StrAppend(&outcome.human, "written to ", flags.out, "\n");
+  return outcome;
+}
+
+}  // namespace
+
+void AddExport(CLI::App& app, Invocation& invocation) {
+  static ExportFlags flags;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  CLI::App* verb = AddVerb(
+      app, invocation, "export", "the model as code for a compiler: StableHLO, and which tensor each argument is",
+      "  twinforge export ./twin --to stablehlo --batch 8 --context 2048 --out ./mlir\n"
+      "  twinforge export --from-config config.json --recipe tpu-exact-native --shards 8 --to stablehlo "
+      "--parts --out ./mlir\n");
+  AddModelFlags(verb, flags.model);
+  AddRecipeFlags(verb, flags.recipe, false);
+  verb->add_option("--to", flags.to, "stablehlo")->required()->check(CLI::IsMember({"stablehlo"}));
+  verb->add_option("--phase", flags.phase, "prefill, decode or both")
+      ->check(CLI::IsMember({"prefill", "decode", "both"}));
+  verb->add_option("--batch", flags.batch, "sequences")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  verb->add_option("--context", flags.context, "places of the cache, those of the new tokens among them")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  verb->add_option("--sequence", flags.sequence,
+                   "new tokens of each sequence; prefill: as many as the context, decode: 1")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  verb->add_option("--dtype", flags.dtype, "computes in f32, bf16, f16 or f64; default: the model's own")
+      ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
+  verb->add_flag("--parts", flags.parts, "in place of the whole: what precedes the layers, one layer of each kind, "
+                                         "what follows them");
+  verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
+  SetRun(verb, invocation, [] { return RunExport(flags); });
+}
+
+}  // namespace twinforge
