@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/asymmetry_report.h"
+#include "cli/attainable.h"
 #include "cli/certify.h"
 #include "cli/open.h"
 #include "cli/score_report.h"
@@ -27,6 +28,7 @@ struct Flags {
   std::string batch_file;
   std::string certificate;
   std::string against;
+  std::string compiled;
 };
 
 Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
@@ -187,8 +189,12 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
     twin_graph = twin.model.graph;
   }
   TWIN_RETURN_IF_ERROR(CheckAgainst(flags, request, twin_graph.has_value()));
+  if (request.serves && !flags.compiled.empty())
+    return Error(1003, "--compiled", "is of a step", "give --phase decode or prefill");
   if (request.serves) return RunServing(twin_graph ? *twin_graph : source, flags.score, request);
   TWIN_ASSIGN_OR_RETURN(Outcome outcome, RunSteps(source, twin_graph, flags.score, request));
+  TWIN_RETURN_IF_ERROR(SayCompiled(flags.compiled, twin_graph ? *twin_graph : source, request.chip,
+                                   request.workload, outcome));
   TWIN_RETURN_IF_ERROR(WriteCertificate(flags.certificate, source, twin_graph, request, outcome));
   if (!flags.against.empty()) AddAsymmetry(source, *twin_graph, flags.against, request, outcome);
   return outcome;
@@ -230,6 +236,9 @@ void AddScoreFlags(CLI::App* verb, Flags& flags) {
       ->check(CLI::IsMember({"same", "expected", "spread"}));
   verb->add_option("--certificate", flags.certificate,
                    "file to make: what proves the bounds, for `twinforge check`");
+  verb->add_option(
+      "--compiled", flags.compiled,
+      "a record that `twinforge compile` wrote of this model and step: the compiler's cycles, as a rung");
   verb->add_option("--against", flags.against,
                    "another chip: what the twin gains on --chip beyond what it gains there");
   verb->add_option("--batch-file", flags.batch_file,

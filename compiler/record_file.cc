@@ -64,6 +64,7 @@ absl::StatusOr<CompileRecord> ParseCompileRecord(absl::string_view text, const s
 
 CompiledSums SumsOf(const CompiledModel& model) {
   CompiledSums sums;
+  if (!model.refused().empty()) sums.refused = 1;
   for (const CompiledModule& module : model.modules()) {
     const auto add = [&](int64_t& sum, int64_t one) { sum = Plus(sum, TimesCount(one, module.count())); };
     if (!module.error().empty()) ++sums.refused;

@@ -291,7 +291,7 @@ TEST(Record, RefusesOtherTexts) {
   const absl::Status status = ParseCompileRecord("twin {\n  nonsense: 1 }", "a").status();
   EXPECT_EQ(CodeOf(status), 2108);
   EXPECT_THAT(DiagnosticOf(status)->place, HasSubstr("a:2:"));
-  for (const char* text : {"", "topology: \"x\"", "twin {", "twin { modules { kind: \"\xff\" } }"})
+  for (const char* text : {"", "topology: \"x\"", "twin {", "twin { modules { cycles: x } }"})
     EXPECT_EQ(CodeOf(ParseCompileRecord(text, "a").status()), 2108) << text;
 }
 
