@@ -37,6 +37,7 @@ double Off(int64_t compiled, int64_t predicted) {
 
 Json ArrayJson(const CompiledArray& array) {
   return {{"name", array.name()},
+          {"kind", array.kind()},
           {"shape", array.shape()},
           {"layout", array.layout()},
           {"bytes", array.bytes()},
@@ -108,6 +109,7 @@ Json ModuleJson(const CompiledModule& module) {
 }
 
 Json ModelJson(const CompiledModel& model) {
+  if (!model.refused().empty()) return {{"refused", model.refused()}};
   Json json = {{"graph_sha256", model.graph_sha256()}, {"modules", Json::array()}};
   for (const CompiledModule& module : model.modules()) json["modules"].push_back(ModuleJson(module));
   const CompiledSums sums = SumsOf(model);
@@ -189,7 +191,8 @@ std::string Change(int64_t source, int64_t twin) {
 }
 
 std::string ChangesText(const CompiledSums& source, const CompiledSums& twin) {
-  if (source.refused > 0 || twin.refused > 0) return "what changed is not said: a program was refused\n";
+  if (source.refused > 0 || twin.refused > 0)
+    return "what changed is not said: one of the two has no figures\n";
   return absl::StrCat("in the compiler's eyes: cycles ", Change(source.cycles, twin.cycles),
                       ", argument bytes ", Change(source.argument_bytes, twin.argument_bytes), ", copies ",
                       Change(source.copies, twin.copies), ", cycles of copies ",
@@ -251,6 +254,8 @@ std::string CompileText(const CompileRecord& record) {
       AppendUncounted(who, module, notes);
     }
   };
+  if (!record.source().refused().empty())
+    absl::StrAppend(&notes, "  the source cannot be split so: ", record.source().refused(), "\n");
   if (record.has_source()) add("source ", record.source());
   add(record.has_source() ? "twin " : "", record.twin());
   std::string text = absl::StrCat(HeadText(record), table.Text(), notes);
