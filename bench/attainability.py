@@ -222,19 +222,24 @@ CACHES = {"held whole": None, "cut along sequences": 0, "cut along places": 1, "
 def cut_by_hand(text, arguments, cache_axis, parts=8):
     """The source's module with its tensors cut over `parts` devices, where heads do not divide: by rows and columns."""
     text = text.replace("\n", f'\n  sdy.mesh @mesh = <["model"={parts}]>\n', 1)
-    text = re.sub(r"^module ?(@\S+)? ?(attributes \{(.*?)\} )?\{", lambda m: f"module {m.group(1) or ''} attributes {{mhlo.num_partitions = {parts} : i32, mhlo.num_replicas = 1 : i32}} {{", text, count=1)
-    main = text.index("func.func public @main")
-    head, body = text[:main], text[main:]
-    for argument in arguments:
-        axis = cache_axis if argument["kind"] == "cache" else next((cut for end, cut in CUT.items() if argument["name"].endswith(end)), None)
+    text = text.replace("mhlo.num_partitions = 1 :", f"mhlo.num_partitions = {parts} :", 1)
+    start = text.index("func.func public @main(")
+    end = text.index(") -> (", start)
+    places = iter(arguments)
+
+    def cut(found):
+        argument = next(places)
+        axis = cache_axis if argument["kind"] == "cache" else None
+        if argument["kind"] == "weight":
+            axis = next((cut for name, cut in CUT.items() if argument["name"].endswith(name)), None)
         if axis is None or argument["shape"][axis] % parts:
-            continue
+            return found.group(0)
         split = ", ".join('{"model"}' if i == axis else "{}" for i in range(len(argument["shape"])))
-        sharding = f"sdy.sharding = #sdy.sharding<@mesh, [{split}]>"
-        name = re.escape("%" + argument["name"])
-        body, found = re.subn(rf"({name}: tensor<[^>]*>)( \{{)?", lambda m: f"{m.group(1)} {{{sharding}" + (", " if m.group(2) else "}"), body, count=1)
-        assert found, argument["name"]
-    return head + body
+        attributes = ", ".join(filter(None, [f"sdy.sharding = #sdy.sharding<@mesh, [{split}]>", found.group(2)]))
+        return f"{found.group(1)} {{{attributes}}}"
+
+    head = re.sub(r"(%[^\s:]+: tensor<[^>]*>)(?: \{([^}]*)\})?", cut, text[start:end])
+    return text[:start] + head + text[end:]
 
 
 def split_table(ask):
@@ -244,13 +249,13 @@ def split_table(ask):
     folder = ask.cache / "source-parts"
     if not folder.exists():
         subprocess.run([ask.tool, "export", "--from-config", config, "--to", "stablehlo", "--parts", "--phase", "decode", *STEP, "--out", folder], check=True, capture_output=True)
-    layer = next(path for path in folder.glob("*.mlir") if "layers" in path.name)
-    arguments = json.loads(layer.with_suffix("").with_suffix(".arguments.json").read_text() if not (folder / (layer.name[:-5] + ".arguments.json")).exists()
-                           else (folder / (layer.name[:-5] + ".arguments.json")).read_text())["arguments"]
+    listed = {path: json.loads(path.read_text()) for path in folder.glob("*.arguments.json")}
+    path, known = next((path, one) for path, one in listed.items() if one["part"].startswith("layer"))
+    layer = Path(str(path).replace(".arguments.json", ".mlir"))
     rows = [("twin: 28 → 32 query heads, 4 → 8 key/value heads", layers_of(twin["twin"]), why(twin["twin"]))]
     for name, axis in CACHES.items():
         program = ask.cache / f"source cache {name}.mlir"
-        program.write_text(cut_by_hand(layer.read_text(), arguments, axis))
+        program.write_text(cut_by_hand(layer.read_text(), known["arguments"], axis))
         answer = ask(f"{model} 8-way source {name}", "--program", program, "--topology", topology)
         module = answer["twin"]["modules"][0]
         rows.append((f"source, cache {name}", [module] if module["compiled"] else None, module.get("error", "")))
@@ -261,7 +266,10 @@ def split_table(ask):
         if layers is None:
             print(f"| {name} | refused: {refused.splitlines()[0][:120]} | | | |")
             continue
-        kinds = ", ".join(f"{one['count']} {one['kind']}" for row in layers for one in row["collectives"])
+        counts = {}
+        for one in (one for row in layers for one in row["collectives"]):
+            counts[one["kind"]] = counts.get(one["kind"], 0) + one["count"]
+        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         print(f"| {name} | {total(layers, 'cycles'):,} | {mib(total(layers, 'argument_bytes'))} | {total(layers, 'copies')}, {total(layers, 'copy_cycles'):,} | {kinds or 'none'} |")
 
 

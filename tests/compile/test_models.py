@@ -83,16 +83,16 @@ def test_prove_takes_a_twin_as_attainable_with_its_record_alone(tool, source, tw
 
 
 def test_score_shows_the_compiled_rung(tool, twin, report):
-    words = ["score", twin, "--phase", "decode", *STEP, "--compiled", twin / "compile.record.textproto"]
-    done = tool.json(*words, "--chip", "v5e")
+    words = ["score", twin, "--phase", "decode", "--compiled", twin / "compile.record.textproto"]
+    done = tool.json(*words, "--chip", "v5e", *STEP)
     compiled = done["compiled"]
     assert compiled["cycles"] == report["twin"]["total"]["cycles"] and compiled["class"] == "C"
     assert compiled["seconds"] == compiled["cycles"] / compiled["clock"]
     rungs = {row["rung"]: row["seconds"] for row in done["twin"]["ladder"]}
     assert compiled["over"] == {name: pytest.approx(compiled["seconds"] / rungs[name]) for name in ("R2", "R3", "R4")}
     assert min(compiled["over"]["R2"], compiled["over"]["R3"]) >= 1, "below a bound"
-    for other in (["--chip", "v6e"], ["--chip", "v5e", "--batch", "4"], ["--chip", "v5e", "--context", "128"]):
-        refused = tool(*words, *other)
+    for chip, batch, context in (("v6e", 8, 64), ("v5e", 4, 64), ("v5e", 8, 128)):
+        refused = tool(*words, "--chip", chip, "--batch", batch, "--context", context)
         assert refused.code == 2 and refused.codes == ["TF2109"], refused
 
 
