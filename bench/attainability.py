@@ -274,6 +274,8 @@ def split_table(ask):
 
 
 def main(argv):
+    if len(argv) < 2 or argv[1].startswith("-"):
+        sys.exit(__doc__)
     ask = Asker(argv[0], Path(argv[1]))
     only = argv[argv.index("--only") + 1] if "--only" in argv else ""
     for name, table in (("pairs", pairs_table), ("orient", orient_table), ("split", split_table)):

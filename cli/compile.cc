@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/version.h"
 #include "cli/certify.h"
+#include "cli/compile_predicted.h"
 #include "cli/compile_programs.h"
 #include "cli/compile_report.h"
 #include "cli/open.h"
@@ -223,18 +224,28 @@ absl::Status CheckCompileFlags(const CompileFlags& flags) {
   return CheckFileIsNew(flags.out);
 }
 
+// Compiles what was named and says what came of it.
+absl::StatusOr<Outcome> Compiled(CompileFlags& flags, Compiling& compiling) {
+  const CompileRecord& record = compiling.record();
+  if (!flags.program.empty()) {
+    TWIN_RETURN_IF_ERROR(CompileFiles(flags, compiling));
+    return Outcome{.human = CompileText(record), .json = CompileJson(record)};
+  }
+  if (flags.recipe.chip.empty()) flags.recipe.chip = record.chip();
+  TWIN_ASSIGN_OR_RETURN(const GraphsToCompile graphs, GraphsOf(flags));
+  TWIN_RETURN_IF_ERROR(CompileModel(flags, graphs, compiling));
+  Outcome outcome = {.human = CompileText(record), .json = CompileJson(record)};
+  if (graphs.source)
+    SayPredicted("source", record.source(), *graphs.source, flags.workload, flags.recipe.shards, outcome);
+  SayPredicted("twin", record.twin(), graphs.twin, flags.workload, flags.recipe.shards, outcome);
+  return outcome;
+}
+
 absl::StatusOr<Outcome> RunCompile(CompileFlags flags) {
   TWIN_RETURN_IF_ERROR(CheckCompileFlags(flags));
   TWIN_ASSIGN_OR_RETURN(Compiling compiling, Compiling::Begin(flags));
-  if (flags.recipe.chip.empty()) flags.recipe.chip = compiling.record().chip();
-  if (flags.program.empty()) {
-    TWIN_ASSIGN_OR_RETURN(const GraphsToCompile graphs, GraphsOf(flags));
-    TWIN_RETURN_IF_ERROR(CompileModel(flags, graphs, compiling));
-  } else {
-    TWIN_RETURN_IF_ERROR(CompileFiles(flags, compiling));
-  }
+  TWIN_ASSIGN_OR_RETURN(Outcome outcome, Compiled(flags, compiling));
   const CompileRecord& record = compiling.record();
-  Outcome outcome = {.human = CompileText(record), .json = CompileJson(record)};
   // Of the source a refusal is news; of the twin it is a finding.
   if (SumsOf(record.twin()).refused > 0) outcome.exit = ExitCode::kFindings;
   const std::string path = RecordPath(flags);
