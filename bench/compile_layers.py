@@ -214,8 +214,8 @@ class Compiler:
         jitted = self.jax.jit(function, donate_argnums=donate)
         return jitted.lower(*args).compile(compiler_options=options or {})
 
-    def layer(self, model, phase, rewrite, mode="default"):
-        """A row of layers.csv."""
+    def lower_layer(self, model, phase, rewrite):
+        """A layer of layers.csv as JAX lowers it."""
         form = Form(model, rewrite)
         decode = phase.startswith("decode")
         n = int(phase[6:]) if decode else PREFILL
@@ -226,11 +226,15 @@ class Compiler:
             size = {"b": n, "h": form.kv, "t": CACHED, "d": form.hd}
             cache = self.array(tuple(size[axis] for axis in form.cache))
             args += [self.array((), "int32"), cache, cache]
+        donated = (6, 7) if decode else ()  # the caches are updated in place
+        return self.jax.jit(make_layer(self.jax, form, decode), donate_argnums=donated).lower(*args)
+
+    def layer(self, model, phase, rewrite, mode="default"):
+        """A row of layers.csv."""
         if mode != "default":
             sys.exit("only the default layouts are compiled here")
         begin = time.time()
-        compiled = self.compile(make_layer(self.jax, form, decode), args, {"xla_msa_enable": "false"},
-                                (6, 7) if decode else ())  # the caches are updated in place
+        compiled = self.lower_layer(model, phase, rewrite).compile(compiler_options={"xla_msa_enable": "false"})
         return self.row(compiled, model, phase, rewrite, mode, time.time() - begin)
 
     def row(self, compiled, model, phase, rewrite, mode, seconds):

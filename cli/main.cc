@@ -137,6 +137,7 @@ int Main(int argc, char** argv) {
   AddForge(app, invocation);
   AddScore(app, invocation);
   AddCheck(app, invocation);
+  AddCompile(app, invocation);
   AddAdvise(app, invocation);
   AddProve(app, invocation);
   AddUnforge(app, invocation);

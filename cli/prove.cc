@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "cli/attainable.h"
 #include "cli/open.h"
 #include "cli/progress.h"
 #include "cli/twin_report.h"
@@ -32,6 +33,7 @@ struct ProveFlags {
   WriteFlags work;
   std::string progress = "auto";
   std::string smallest_case;
+  bool attainable = false;
 };
 
 void SayRows(const ProofReport& report, Outcome& outcome) {
@@ -197,6 +199,7 @@ absl::StatusOr<Outcome> RunProve(const ProveFlags& flags) {
                                                     flags.adapters, options, progress}));
   TWIN_RETURN_IF_ERROR(WriteCase(flags.smallest_case, proof));
   Outcome outcome = Say(proof, twin.manifest);
+  if (flags.attainable) TWIN_RETURN_IF_ERROR(SayAttainable(flags.twin, outcome));
   outcome.done = absl::StrCat("the twin is ", VerdictName(proof.verdict));
   if (HasCase(flags.smallest_case, proof))
     absl::StrAppend(&outcome.done, ", and the smallest case is written to ", flags.smallest_case);
@@ -218,6 +221,9 @@ void AddProve(CLI::App& app, Invocation& invocation) {
                    "folder of the adapter that the twin's recipe merged; once per merge_lora step, in order");
   verb->add_option("--case", flags.smallest_case,
                    "where the algebra refutes: file to make, with the smallest failing case as text graphs");
+  verb->add_flag(
+      "--attainable", flags.attainable,
+      "a finding too where no compile record beside the twin shows that the TPU compiler takes it");
   AddWorkFlags(verb, flags.work);
   verb->add_option("--progress", flags.progress, "auto, tty, plain or none")
       ->check(CLI::IsMember({"auto", "tty", "plain", "none"}));

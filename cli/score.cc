@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/asymmetry_report.h"
+#include "cli/attainable.h"
 #include "cli/certify.h"
 #include "cli/ladder_report.h"
 #include "cli/open.h"
@@ -34,6 +35,7 @@ struct Flags {
   std::vector<std::string> given;
   std::string chip_file;
   SweepFlags sweep;
+  std::string compiled;
 };
 
 Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
@@ -228,6 +230,8 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
                         request.serves ? RunServing(twin_graph ? *twin_graph : source, flags.score, request)
                                        : RunSteps(source, twin_graph, flags.score, request));
   AddNotes(opened.model.config, request, outcome);
+  TWIN_RETURN_IF_ERROR(SayCompiled(flags.compiled, twin_graph ? *twin_graph : source, request.chip,
+                                   request.workload, outcome));
   TWIN_RETURN_IF_ERROR(WriteCertificate(flags.certificate, source, twin_graph, request, outcome));
   if (!flags.against.empty()) AddAsymmetry(source, *twin_graph, flags.against, request, outcome);
   return outcome;
@@ -277,6 +281,9 @@ void AddScoreFlags(CLI::App* verb, Flags& flags) {
       ->check(CLI::IsMember({"same", "expected", "spread"}));
   verb->add_option("--certificate", flags.certificate,
                    "file to make: what proves the bounds, for `twinforge check`");
+  verb->add_option(
+      "--compiled", flags.compiled,
+      "a record that `twinforge compile` wrote of this model and step: the compiler's cycles, as a rung");
   verb->add_option("--against", flags.against,
                    "another chip: what the twin gains on --chip beyond what it gains there");
   verb->add_option("--chip-file", flags.chip_file,

@@ -28,6 +28,7 @@ constexpr OfPhases kOfPhases[] = {
     {"--concurrency", "serve"},
     {"--certificate", "prefill decode"},
     {"--against", "prefill decode mixed train"},
+    {"--compiled", "prefill decode"},
 };
 
 // Flags that do nothing without another one.

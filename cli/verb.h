@@ -48,6 +48,7 @@ void AddPlan(CLI::App& app, Invocation& invocation);
 void AddForge(CLI::App& app, Invocation& invocation);
 void AddScore(CLI::App& app, Invocation& invocation);
 void AddCheck(CLI::App& app, Invocation& invocation);
+void AddCompile(CLI::App& app, Invocation& invocation);
 void AddAdvise(CLI::App& app, Invocation& invocation);
 void AddProve(CLI::App& app, Invocation& invocation);
 void AddEval(CLI::App& app, Invocation& invocation);

@@ -40,6 +40,7 @@ bool IsHarmless(const std::string& name, fs::file_type kind) {
       {".cache", {fs::file_type::directory}},
       {".DS_Store", {fs::file_type::regular}},
       {".journal", {fs::file_type::regular}},
+      {"compile.record.textproto", {fs::file_type::regular}},  // what the TPU compiler said of the twin
   };
   const auto found = kHarmless.find(name);
   return found != kHarmless.end() && found->second.count(kind) > 0;

@@ -19,5 +19,5 @@ if [ -f "$stubs" ]; then
 else
   "${pip[@]}" install torch==2.15.0 peft==0.21.2 accelerate==1.15.0
 fi
-"$venv/bin/python" -c 'import torch, transformers, peft'
+"$venv/bin/python" -c 'import torch, transformers, peft, jax, libtpu'
 touch "$venv/ok-$stamp"

@@ -51,7 +51,7 @@ fi
 # Address and undefined-behaviour sanitizers: over all suites when asked to, else over those that read hostile bytes.
 if [ "$mode" != fast ]; then
   say "sanitizers"
-  hostile='^(base|check|weights|ir|importers)_|_fuzz_'
+  hostile='^(base|check|compiler|weights|ir|importers)_|_fuzz_'
   cmake -G Ninja -S . -B build/asan -DCMAKE_BUILD_TYPE=Release -DTWINFORGE_SANITIZE=ON >build/configure-asan.log
   suites=$(ctest --test-dir build/asan -N | sed -n 's/^ *Test *#[0-9]*: //p')
   [ "$mode" = asan ] && hostile=. || suites=$(grep -E "$hostile" <<<"$suites")

@@ -8,6 +8,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY = {
     "base": set(),
     "check": {"base"},
+    "compiler": {"base"},
     "weights": {"base"},
     "ir": {"base", "weights"},
     "eval": {"base", "weights", "ir"},
@@ -19,7 +20,7 @@ MAY = {
     "recipes": {"base", "weights", "ir", "eval", "transforms", "importers", "reference", "exporters", "cost"},
     "proof": {"base", "weights", "ir", "eval", "transforms", "importers", "reference", "exporters", "recipes"},
     "report": {"base", "cost", "recipes"},
-    "cli": {"base", "check", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
+    "cli": {"base", "check", "compiler", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
             "reference", "report"},
 }
 

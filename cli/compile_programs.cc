@@ -1,0 +1,76 @@
+#include "cli/compile_programs.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "reference/stablehlo/stablehlo.h"
+
+namespace twinforge {
+namespace {
+
+std::string KindWord(StableHloArgument::Kind kind) {
+  switch (kind) {
+    case StableHloArgument::Kind::kInput:
+      return "input";
+    case StableHloArgument::Kind::kCache:
+      return "cache";
+    case StableHloArgument::Kind::kWeight:
+      return "weight";
+  }
+  return "";
+}
+
+std::string MembersText(const std::vector<std::string>& members) {
+  if (members.size() < 2) return "";
+  return absl::StrCat(members.front(), members.size() > 2 ? " ... " : " ", members.back());
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ProgramToCompile>> ProgramsOf(const Graph& graph,
+                                                         const CompiledWorkload& workload) {
+  const bool decodes = workload.phase == "decode";
+  const StableHloOptions options = {.phase = decodes ? StableHloPhase::kDecode : StableHloPhase::kPrefill,
+                                    .batch = workload.batch,
+                                    .sequence = decodes ? 1 : workload.context,
+                                    .context = workload.context};
+  TWIN_ASSIGN_OR_RETURN(std::vector<StableHloPart> parts, WriteStableHloParts(graph, options));
+  std::vector<ProgramToCompile> programs;
+  for (StableHloPart& part : parts) {
+    ProgramToCompile& program = programs.emplace_back();
+    program.about.set_kind(part.name);
+    program.about.set_count(static_cast<int64_t>(part.members.size()));
+    program.about.set_note(MembersText(part.members));
+    program.text = std::move(part.module.text);
+    for (const StableHloArgument& argument : part.module.arguments) {
+      program.arguments.push_back(argument.name);
+      program.kinds.push_back(KindWord(argument.kind));
+    }
+  }
+  return programs;
+}
+
+CompiledWorkload WorkloadOf(const CompileRecord& record) {
+  return {.phase = record.phase(), .batch = record.batch(), .context = record.context()};
+}
+
+absl::StatusOr<std::string> WhyNotAttainable(const CompileRecord& record, const Graph& graph) {
+  const CompiledWorkload workload = WorkloadOf(record);
+  if ((workload.phase != "decode" && workload.phase != "prefill") || workload.batch < 1 ||
+      workload.context < 1)
+    return "the record is of a program from a file, not of a model";
+  TWIN_ASSIGN_OR_RETURN(const std::vector<ProgramToCompile> programs, ProgramsOf(graph, workload));
+  const auto& modules = record.twin().modules();
+  if (modules.size() != static_cast<int>(programs.size()))
+    return absl::StrCat("the record has ", modules.size(), " programs, the twin ", programs.size());
+  for (int i = 0; i < modules.size(); ++i) {
+    const ProgramToCompile& program = programs[static_cast<size_t>(i)];
+    if (modules[i].program_sha256() != Sha256Hex(program.text))
+      return absl::StrCat("the record is of another program than the twin's ", program.about.kind());
+    if (!modules[i].error().empty())
+      return absl::StrCat("the compiler refuses ", program.about.kind(), ": ", modules[i].error());
+  }
+  return std::string();
+}
+
+}  // namespace twinforge
