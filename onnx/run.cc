@@ -36,7 +36,9 @@ absl::Status CheckCall(const OnnxNode& node, const KernelRow& row, const std::ve
     return Error(2008, "", absl::StrCat("takes ", inputs.size(), " inputs; ", most, " are the most"));
   }
   for (int i = 0; i < least; ++i) {
-    if (i >= static_cast<int>(inputs.size()) || inputs[i].is_nothing()) return Error(2008, "", absl::StrCat("lacks input ", i));
+    if (i >= static_cast<int>(inputs.size()) || (inputs[i].is_nothing() && !row.any_value)) {
+      return Error(2008, "", absl::StrCat("lacks input ", i));
+    }
   }
   for (size_t i = 0; i < inputs.size() && !row.any_value; ++i) {
     if (!inputs[i].is_nothing() && !inputs[i].is_tensor()) return Error(2008, "", absl::StrCat("input ", i, " is no tensor"));

@@ -1,7 +1,8 @@
 #include "onnx/value_file.h"
 
-#include <google/protobuf/io/coded_stream.h>
+#include <filesystem>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
@@ -192,6 +193,36 @@ absl::Status CheckDeclared(const OnnxValue& value, const TypeProto& type, const 
   }
   if (fits) return absl::OkStatus();
   return Error(2009, place, absl::StrCat("is ", ValueText(value), "; the model declares ", JsonQuoted(TypeText(type), 200)));
+}
+
+absl::StatusOr<absl::flat_hash_map<std::string, OnnxValue>> ReadInputFolder(const OnnxModel& model,
+                                                                           const std::string& folder) {
+  constexpr int64_t kLargest = INT32_MAX;
+  std::error_code failed;
+  if (!std::filesystem::is_directory(folder, failed)) {
+    return Error(2009, folder, "is no folder", "an ONNX model takes a folder with input_0.pb, input_1.pb, ...");
+  }
+  absl::flat_hash_set<int32_t> initial;
+  for (const OnnxInitializer& initializer : model.graph.initializers) initial.insert(initializer.slot);
+  absl::flat_hash_map<std::string, OnnxValue> values;
+  int k = 0;
+  for (size_t i = 0; i < model.graph.inputs.size(); ++i) {
+    if (initial.count(model.graph.inputs[i]) != 0) continue;
+    const auto& input = model.proto->graph().input(static_cast<int>(i));
+    const std::string path = absl::StrCat(folder, "/input_", k++, ".pb");
+    if (!std::filesystem::exists(path, failed)) {
+      return Error(2009, path, absl::StrCat("is missing: input ", JsonQuoted(input.name(), 200), ", ", JsonQuoted(TypeText(input.type()), 200)));
+    }
+    TWIN_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(path, kLargest));
+    TWIN_ASSIGN_OR_RETURN(OnnxValue value, ParseValue(bytes, input.type(), path));
+    TWIN_RETURN_IF_ERROR(CheckDeclared(value, input.type(), path));
+    values[input.name()] = std::move(value);
+  }
+  const std::string next = absl::StrCat(folder, "/input_", k, ".pb");
+  if (std::filesystem::exists(next, failed)) {
+    return Error(2009, next, absl::StrCat("is given, and the model takes ", k, " inputs"));
+  }
+  return values;
 }
 
 }  // namespace twinforge

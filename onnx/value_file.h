@@ -7,8 +7,10 @@
 
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "onnx/model.h"
 #include "onnx/value.h"
 
 namespace onnx {
@@ -28,6 +30,11 @@ std::string ValueText(const OnnxValue& value);
 
 // Whether a value can stand where `type` is declared: kind, element type, rank and the extents that are known.
 absl::Status CheckDeclared(const OnnxValue& value, const ::onnx::TypeProto& type, const std::string& place);
+
+// `input_K.pb` in `folder` for each graph input that has no initializer, K counting those from 0. TF2009 where a
+// file is missing, does not fit what is declared, or belongs to no input.
+absl::StatusOr<absl::flat_hash_map<std::string, OnnxValue>> ReadInputFolder(const OnnxModel& model,
+                                                                           const std::string& folder);
 
 }  // namespace twinforge
 

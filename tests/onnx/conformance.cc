@@ -89,20 +89,10 @@ Verdict Refused(const absl::Status& status) {
 }
 
 Verdict RunSet(const OnnxModel& model, const fs::path& set) {
-  absl::flat_hash_map<std::string, OnnxValue> inputs;
   const auto& graph = model.proto->graph();
-  std::vector<std::string> initial;
-  for (const auto& tensor : graph.initializer()) initial.push_back(tensor.name());
-  int k = 0;
-  for (const auto& input : graph.input()) {
-    if (std::find(initial.begin(), initial.end(), input.name()) != initial.end()) continue;
-    const fs::path file = set / absl::StrCat("input_", k++, ".pb");
-    if (!fs::exists(file)) continue;
-    absl::StatusOr<OnnxValue> value = ParseValue(BytesOf(file), input.type(), file.string());
-    if (!value.ok()) return Refused(value.status());
-    inputs[input.name()] = *std::move(value);
-  }
-  const absl::StatusOr<std::vector<OnnxValue>> outputs = OnnxRunner(model).Run(inputs);
+  const auto inputs = ReadInputFolder(model, set.string());
+  if (!inputs.ok()) return Refused(inputs.status());
+  const absl::StatusOr<std::vector<OnnxValue>> outputs = OnnxRunner(model).Run(*inputs);
   if (!outputs.ok()) return Refused(outputs.status());
   for (int i = 0; i < graph.output_size(); ++i) {
     const fs::path file = set / absl::StrCat("output_", i, ".pb");
