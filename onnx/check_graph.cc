@@ -161,10 +161,14 @@ class Checker {
   }
 
   absl::Status Declare(Scope& scope, absl::string_view name, const std::string& place) {
-    for (const Scope* s = &scope; s != nullptr; s = s->around) {
+    if (scope.slots.count(name) != 0) {
+      return Error(2002, place, absl::StrCat("value ", NameText(name), " is made twice"));
+    }
+    // The format forbids a name of a graph around; files that have one mean their own.
+    for (const Scope* s = scope.around; s != nullptr && !shadowed_; s = s->around) {
       if (s->slots.count(name) == 0) continue;
-      return Error(2002, place, absl::StrCat("value ", NameText(name), " is made twice",
-                                             s == &scope ? "" : ": a graph around this one has it too"));
+      shadowed_ = true;
+      model_.warnings.push_back(absl::StrCat(place, ": value ", NameText(name), " hides one of a graph around it"));
     }
     scope.Add(name);
     return absl::OkStatus();
@@ -231,6 +235,20 @@ class Checker {
     return slot;
   }
 
+  // Exporters have written a constant twice, under one name and with one value.
+  template <typename Nodes>
+  bool IsRepeatedConstant(const Nodes& nodes, int i, const Scope& scope) {
+    const NodeProto& proto = nodes.Get(i);
+    if (proto.op_type() != "Constant" || proto.output_size() != 1 || scope.slots.count(proto.output(0)) == 0) return false;
+    for (int k = 0; k < i; ++k) {
+      const NodeProto& other = nodes.Get(k);
+      if (other.op_type() != "Constant" || other.output_size() != 1 || other.output(0) != proto.output(0)) continue;
+      return other.attribute_size() == 1 && proto.attribute_size() == 1 &&
+             other.attribute(0).SerializeAsString() == proto.attribute(0).SerializeAsString();
+    }
+    return false;
+  }
+
   template <typename Nodes>
   absl::Status CheckNodes(const Nodes& nodes, Scope& scope, const Opsets& opsets, int depth, const std::string& place) {
     std::vector<OnnxNode>& out = scope.graph->nodes;
@@ -238,6 +256,11 @@ class Checker {
     for (int i = 0; i < nodes.size(); ++i) {  // all names first: files are not always in order
       const NodeProto& proto = nodes.Get(i);
       for (const std::string& name : proto.output()) {
+        if (IsRepeatedConstant(nodes, i, scope)) {
+          model_.warnings.push_back(absl::StrCat(place, ": constant ", NameText(name), " is made twice, alike"));
+          out[i].outputs.push_back(-1);
+          continue;
+        }
         if (!name.empty()) TWIN_RETURN_IF_ERROR(Declare(scope, name, place));
         out[i].outputs.push_back(name.empty() ? -1 : static_cast<int32_t>(scope.graph->names.size()) - 1);
       }
@@ -303,6 +326,7 @@ class Checker {
   const ::onnx::ModelProto& proto_;
   std::map<FunctionKey, const OnnxFunction*> functions_;
   std::map<const OnnxFunction*, std::vector<const OnnxFunction*>> called_by_;
+  bool shadowed_ = false;                              // said once
   std::vector<const OnnxFunction*>* calls_ = nullptr;  // of the function that is being checked
 };
 

@@ -37,6 +37,16 @@ absl::Span<const KernelRow> NormKernels();
 absl::Span<const KernelRow> AttentionKernels();
 absl::Span<const KernelRow> QuantiseKernels();
 absl::Span<const KernelRow> ControlKernels();
+absl::Span<const KernelRow> ConvKernels();
+absl::Span<const KernelRow> PoolKernels();
+absl::Span<const KernelRow> ResizeKernels();
+absl::Span<const KernelRow> ImageKernels();
+absl::Span<const KernelRow> LossKernels();
+absl::Span<const KernelRow> RecurrentKernels();
+absl::Span<const KernelRow> SignalKernels();
+absl::Span<const KernelRow> TextKernels();
+absl::Span<const KernelRow> ClassicKernels();
+absl::Span<const KernelRow> MixerKernels();
 
 }  // namespace twinforge
 

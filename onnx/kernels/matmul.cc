@@ -7,10 +7,8 @@
 #include "onnx/kernels/places.h"
 
 namespace twinforge {
-namespace {
-
 template <typename T>
-void Multiply(const T* a, const T* b, T* y, int64_t m, int64_t k, int64_t n) {
+void MultiplyInto(const T* a, const T* b, T* y, int64_t m, int64_t k, int64_t n) {
   for (int64_t i = 0; i < m; ++i) {
     T* row = y + i * n;
     for (int64_t p = 0; p < k; ++p) {
@@ -20,8 +18,8 @@ void Multiply(const T* a, const T* b, T* y, int64_t m, int64_t k, int64_t n) {
     }
   }
 }
-
-}  // namespace
+template void MultiplyInto(const double*, const double*, double*, int64_t, int64_t, int64_t);
+template void MultiplyInto(const int64_t*, const int64_t*, int64_t*, int64_t, int64_t, int64_t);
 
 template <typename T>
 Product<T> MatmulOf(OpCall& c, const Shape& shape_a, const std::vector<T>& a, const Shape& shape_b, const std::vector<T>& b) {
@@ -49,7 +47,7 @@ Product<T> MatmulOf(OpCall& c, const Shape& shape_a, const std::vector<T>& a, co
   product.values.assign(static_cast<size_t>(ElementCount(product.shape)), T{0});
   const std::vector<int64_t> at_a = BroadcastPlaces(batch_a, *batch), at_b = BroadcastPlaces(batch_b, *batch);
   for (size_t i = 0; i < at_a.size(); ++i) {
-    Multiply(a.data() + at_a[i] * m * k, b.data() + at_b[i] * k * n, product.values.data() + static_cast<int64_t>(i) * m * n, m, k, n);
+    MultiplyInto(a.data() + at_a[i] * m * k, b.data() + at_b[i] * k * n, product.values.data() + static_cast<int64_t>(i) * m * n, m, k, n);
   }
   return product;
 }

@@ -19,6 +19,10 @@ struct Product {
 template <typename T>
 Product<T> MatmulOf(OpCall& c, const Shape& shape_a, const std::vector<T>& a, const Shape& shape_b, const std::vector<T>& b);
 
+// y [m, n] += a [m, k] b [k, n].
+template <typename T>
+void MultiplyInto(const T* a, const T* b, T* y, int64_t m, int64_t k, int64_t n);
+
 // Elements of an integer input less its zero point: one, or one for each row (else each column).
 std::vector<int64_t> WithoutZeroPoint(OpCall& c, int input, int zero_point, bool by_row);
 

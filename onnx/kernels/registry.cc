@@ -11,7 +11,7 @@ const KernelRow* FindKernel(absl::string_view domain, absl::string_view name) {
     auto* map = new absl::flat_hash_map<Key, const KernelRow*>;
     for (const auto rows :
          {UnaryKernels(), BinaryKernels(), CastKernels(), ShapeKernels(), SliceKernels(), GatherKernels(), ReduceKernels(),
-          SelectKernels(), MatmulKernels(), NormKernels(), AttentionKernels(), QuantiseKernels(), ControlKernels()}) {
+          SelectKernels(), MatmulKernels(), NormKernels(), AttentionKernels(), QuantiseKernels(), ControlKernels(), ConvKernels(), PoolKernels(), ResizeKernels(), ImageKernels(), LossKernels(), RecurrentKernels(), SignalKernels(), TextKernels(), ClassicKernels(), MixerKernels()}) {
       for (const KernelRow& row : rows) map->emplace(Key(row.domain, row.name), &row);
     }
     return map;
