@@ -111,7 +111,8 @@ std::string ShapeOf(const Tensor& tensor) {
 absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
   if (IsOnnxPath(flags.model.path)) {
     if (!flags.dtype.empty() || flags.hidden_states || !flags.model.config.empty()) {
-      return Error(1003, flags.model.path, "an ONNX model says its own types, and has no config and no layers",
+      return Error(1003, flags.model.path,
+                   "an ONNX model says its own types, and has no config and no layers",
                    "leave out --dtype, --hidden-states and --config");
     }
     return EvalOnnx(flags.model.path, flags.inputs, flags.out);
@@ -166,7 +167,9 @@ void AddEval(CLI::App& app, Invocation& invocation) {
                    "a safetensors file with input_ids [batch, seq]; position_ids and "
                    "token_type_ids are taken too; of an ONNX model a folder with input_0.pb, ...")
       ->required();
-  verb->add_option("--out", flags.out, "the safetensors file to write, or of an ONNX model the folder of output_0.pb, ...")->required();
+  verb->add_option("--out", flags.out,
+                   "the safetensors file to write, or of an ONNX model the folder of output_0.pb, ...")
+      ->required();
   verb->add_option("--dtype", flags.dtype, "every floating value in this type; default: the model's own")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
   verb->add_flag("--hidden-states", flags.hidden_states, "what each layer leaves behind, too");

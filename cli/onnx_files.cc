@@ -32,11 +32,13 @@ absl::Status WriteNewFile(FileSystem& files, const std::string& path, absl::stri
 }
 
 // A folder of files that appears whole or not at all.
-absl::Status WriteNewFolder(const std::vector<std::pair<std::string, std::string>>& contents, const std::string& path) {
+absl::Status WriteNewFolder(const std::vector<std::pair<std::string, std::string>>& contents,
+                            const std::string& path) {
   FileSystem& files = SystemFiles();
   const std::string partial = path + ".partial";
   const int made = files.MakeFolder(partial);
-  if (made == -EEXIST) return Error(1608, partial, "the folder exists: a run before this one was cut short", "remove it first");
+  if (made == -EEXIST)
+    return Error(1608, partial, "the folder exists: a run before this one was cut short", "remove it first");
   if (made < 0) return FileError(made, partial, "create");
   auto drop = absl::MakeCleanup([&] {
     for (const auto& [name, bytes] : contents) files.Remove(absl::StrCat(partial, "/", name));
@@ -65,20 +67,25 @@ Json Pairs(const std::vector<std::pair<std::string, std::string>>& values) {
 }
 
 std::string HumanText(const OnnxDescription& d, const std::string& path) {
-  std::string text = absl::StrCat(path, ": ONNX, IR version ", d.ir_version, d.producer.empty() ? "" : ", by ", d.producer,
-                                  d.producer_version.empty() ? "" : " ", d.producer_version, "\n");
+  std::string text =
+      absl::StrCat(path, ": ONNX, IR version ", d.ir_version, d.producer.empty() ? "" : ", by ", d.producer,
+                   d.producer_version.empty() ? "" : " ", d.producer_version, "\n");
   const auto line = [&](const char* name, const std::string& value) {
-    if (!value.empty()) absl::StrAppend(&text, "  ", name, std::string(10 - std::string(name).size(), ' '), value, "\n");
+    if (!value.empty())
+      absl::StrAppend(&text, "  ", name, std::string(10 - std::string(name).size(), ' '), value, "\n");
   };
   line("opsets", absl::StrJoin(d.opsets, ", ", absl::PairFormatter(" ")));
-  line("nodes", absl::StrCat(Grouped(d.nodes), d.graphs == 0 ? "" : absl::StrCat(" in ", d.graphs, " subgraphs, ", d.depth, " deep")));
+  line("nodes",
+       absl::StrCat(Grouped(d.nodes),
+                    d.graphs == 0 ? "" : absl::StrCat(" in ", d.graphs, " subgraphs, ", d.depth, " deep")));
   line("functions", absl::StrJoin(d.functions, ", "));
   line("inputs", Names(d.inputs));
   line("outputs", Names(d.outputs));
   int64_t bytes = 0;
   for (const auto& [type, count] : d.bytes_by_type) bytes += count;
-  line("weights", absl::StrCat(Grouped(d.initializers), " initializers, ", HumanBytes(bytes),
-                               d.sparse_initializers == 0 ? "" : absl::StrCat(", ", d.sparse_initializers, " sparse")));
+  line("weights",
+       absl::StrCat(Grouped(d.initializers), " initializers, ", HumanBytes(bytes),
+                    d.sparse_initializers == 0 ? "" : absl::StrCat(", ", d.sparse_initializers, " sparse")));
   line("files", absl::StrJoin(d.external_files, ", "));
   line("metadata", absl::StrJoin(d.metadata_keys, ", "));
   Table operators({"operator", "nodes", "evaluated"});

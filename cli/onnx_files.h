@@ -11,7 +11,8 @@ namespace twinforge {
 
 absl::StatusOr<Outcome> InspectOnnx(const std::string& path);
 
-// Reads input_K.pb in `inputs`, writes output_K.pb into `out`, a folder that it makes (TF1608 where it exists).
+// Reads input_K.pb in `inputs`, writes output_K.pb into `out`, a folder that it makes (TF1608 where it
+// exists).
 absl::StatusOr<Outcome> EvalOnnx(const std::string& path, const std::string& inputs, const std::string& out);
 
 }  // namespace twinforge

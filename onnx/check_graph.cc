@@ -49,11 +49,13 @@ absl::StatusOr<Opsets> OpsetsOf(const Imports& imports, const std::string& place
       return Error(2002, place, absl::StrCat("imports two versions of operator set ", NameText(domain)));
     }
     if (import.version() < 1) {
-      return Error(2002, place, absl::StrCat("imports version ", import.version(), " of operator set ", NameText(domain)));
+      return Error(2002, place,
+                   absl::StrCat("imports version ", import.version(), " of operator set ", NameText(domain)));
     }
     if (domain.empty() && import.version() > kNewestOperatorSet) {
-      return Error(2006, place, absl::StrCat("imports operator set ", import.version(), "; ", kNewestOperatorSet,
-                                             " is the newest that is known here"));
+      return Error(2006, place,
+                   absl::StrCat("imports operator set ", import.version(), "; ", kNewestOperatorSet,
+                                " is the newest that is known here"));
     }
   }
   return opsets;
@@ -76,10 +78,12 @@ class Checker {
   std::string Place(absl::string_view what) const { return absl::StrCat(model_.path, ": ", what); }
 
   absl::Status CheckVersions() {
-    if (proto_.ir_version() < 1) return Error(2002, model_.path, "says no IR version", "the file may be no ONNX model");
+    if (proto_.ir_version() < 1)
+      return Error(2002, model_.path, "says no IR version", "the file may be no ONNX model");
     if (proto_.ir_version() > kNewestIrVersion) {
-      return Error(2006, model_.path, absl::StrCat("has IR version ", proto_.ir_version(), "; ", kNewestIrVersion,
-                                                   " is the newest that is known here"));
+      return Error(2006, model_.path,
+                   absl::StrCat("has IR version ", proto_.ir_version(), "; ", kNewestIrVersion,
+                                " is the newest that is known here"));
     }
     TWIN_ASSIGN_OR_RETURN(model_.opsets, OpsetsOf(proto_.opset_import(), model_.path));
     if (!model_.opsets.empty()) return absl::OkStatus();
@@ -100,8 +104,8 @@ class Checker {
         return Error(2002, Place(absl::StrCat("function ", NameText(function.name()))), "is defined twice");
       }
       if (key.first.empty() && FindOperator("", function.name()) != nullptr) {
-        model_.warnings.push_back(
-            absl::StrCat("function ", NameText(function.name()), " stands for the standard's operator of that name"));
+        model_.warnings.push_back(absl::StrCat("function ", NameText(function.name()),
+                                               " stands for the standard's operator of that name"));
       }
     }
     return absl::OkStatus();
@@ -115,7 +119,8 @@ class Checker {
     function.body = std::make_unique<OnnxGraph>();
     Scope scope{function.body.get(), nullptr, {}};
     for (const std::string& input : proto.input()) {
-      if (scope.slots.count(input) != 0) return Error(2002, place, absl::StrCat("has two inputs ", NameText(input)));
+      if (scope.slots.count(input) != 0)
+        return Error(2002, place, absl::StrCat("has two inputs ", NameText(input)));
       function.body->inputs.push_back(scope.Add(input));
     }
     calls_ = &called_by_[&function];
@@ -123,13 +128,15 @@ class Checker {
     calls_ = nullptr;
     for (const std::string& output : proto.output()) {
       const auto found = scope.slots.find(output);
-      if (found == scope.slots.end()) return Error(2002, place, absl::StrCat("output ", NameText(output), " is made by nothing"));
+      if (found == scope.slots.end())
+        return Error(2002, place, absl::StrCat("output ", NameText(output), " is made by nothing"));
       function.body->outputs.push_back(found->second);
     }
     return SortNodes(*function.body, place);
   }
 
-  // No function reaches itself, and no chain of calls is deeper than nesting may be. Depth first, without recursion.
+  // No function reaches itself, and no chain of calls is deeper than nesting may be. Depth first, without
+  // recursion.
   absl::Status CheckCalls() {
     std::map<const OnnxFunction*, int> height;  // 0: being visited
     for (const auto& root : model_.functions) {
@@ -143,7 +150,8 @@ class Checker {
         if (next == calls.size()) {
           int most = 0;
           for (const OnnxFunction* call : calls) most = std::max(most, height[call]);
-          if (most >= kDeepestNesting) return Error(2005, place, absl::StrCat("calls more than ", kDeepestNesting, " functions deep"));
+          if (most >= kDeepestNesting)
+            return Error(2005, place, absl::StrCat("calls more than ", kDeepestNesting, " functions deep"));
           height[function] = most + 1;
           stack.pop_back();
           continue;
@@ -153,7 +161,8 @@ class Checker {
         if (seen == height.end()) {
           stack.emplace_back(call, 0);
         } else if (seen->second == 0) {
-          return Error(2005, place, absl::StrCat("calls itself, through function ", NameText(call->proto->name())));
+          return Error(2005, place,
+                       absl::StrCat("calls itself, through function ", NameText(call->proto->name())));
         }
       }
     }
@@ -168,7 +177,8 @@ class Checker {
     for (const Scope* s = scope.around; s != nullptr && !shadowed_; s = s->around) {
       if (s->slots.count(name) == 0) continue;
       shadowed_ = true;
-      model_.warnings.push_back(absl::StrCat(place, ": value ", NameText(name), " hides one of a graph around it"));
+      model_.warnings.push_back(
+          absl::StrCat(place, ": value ", NameText(name), " hides one of a graph around it"));
     }
     scope.Add(name);
     return absl::OkStatus();
@@ -189,23 +199,28 @@ class Checker {
     };
     for (const auto& tensor : proto.initializer()) {
       TWIN_RETURN_IF_ERROR(add(tensor.name(), {-1, &tensor, nullptr}));
-      TWIN_RETURN_IF_ERROR(CheckTensor(tensor, *model_.files, absl::StrCat(place, ": initializer ", NameText(tensor.name()))));
+      TWIN_RETURN_IF_ERROR(
+          CheckTensor(tensor, *model_.files, absl::StrCat(place, ": initializer ", NameText(tensor.name()))));
     }
     for (const auto& tensor : proto.sparse_initializer()) {
       TWIN_RETURN_IF_ERROR(add(tensor.values().name(), {-1, nullptr, &tensor}));
-      TWIN_RETURN_IF_ERROR(CheckSparseTensor(tensor, *model_.files, absl::StrCat(place, ": initializer ", NameText(tensor.values().name()))));
+      TWIN_RETURN_IF_ERROR(CheckSparseTensor(
+          tensor, *model_.files, absl::StrCat(place, ": initializer ", NameText(tensor.values().name()))));
     }
     std::vector<int32_t> slots;
     for (const OnnxInitializer& initializer : scope.graph->initializers) slots.push_back(initializer.slot);
     std::sort(slots.begin(), slots.end());
     const auto twice = std::adjacent_find(slots.begin(), slots.end());
     if (twice == slots.end()) return absl::OkStatus();
-    return Error(2002, place, absl::StrCat("value ", NameText(scope.graph->names[*twice]), " has two initializers"));
+    return Error(2002, place,
+                 absl::StrCat("value ", NameText(scope.graph->names[*twice]), " has two initializers"));
   }
 
-  absl::Status CheckGraph(const GraphProto& proto, OnnxGraph& graph, const Scope* around, const Opsets& opsets, int depth) {
+  absl::Status CheckGraph(const GraphProto& proto, OnnxGraph& graph, const Scope* around,
+                          const Opsets& opsets, int depth) {
     const std::string place = Place(absl::StrCat("graph ", NameText(proto.name())));
-    if (depth > kDeepestNesting) return Error(2005, place, absl::StrCat("lies more than ", kDeepestNesting, " graphs deep"));
+    if (depth > kDeepestNesting)
+      return Error(2005, place, absl::StrCat("lies more than ", kDeepestNesting, " graphs deep"));
     graph.proto = &proto;
     Scope scope{&graph, around, {}};
     for (const auto& input : proto.input()) {
@@ -217,13 +232,15 @@ class Checker {
     TWIN_RETURN_IF_ERROR(CheckNodes(proto.node(), scope, opsets, depth, place));
     for (const auto& output : proto.output()) {
       const int32_t slot = Resolve(scope, output.name());
-      if (slot < 0) return Error(2002, place, absl::StrCat("output ", NameText(output.name()), " is made by nothing"));
+      if (slot < 0)
+        return Error(2002, place, absl::StrCat("output ", NameText(output.name()), " is made by nothing"));
       graph.outputs.push_back(slot);
     }
     return SortNodes(graph, place);
   }
 
-  // The slot of a name that is visible in `scope`; one that lies in a graph around becomes a capture. -1: unknown.
+  // The slot of a name that is visible in `scope`; one that lies in a graph around becomes a capture. -1:
+  // unknown.
   int32_t Resolve(Scope& scope, absl::string_view name) {
     const auto own = scope.slots.find(name);
     if (own != scope.slots.end()) return own->second;
@@ -239,10 +256,12 @@ class Checker {
   template <typename Nodes>
   bool IsRepeatedConstant(const Nodes& nodes, int i, const Scope& scope) {
     const NodeProto& proto = nodes.Get(i);
-    if (proto.op_type() != "Constant" || proto.output_size() != 1 || scope.slots.count(proto.output(0)) == 0) return false;
+    if (proto.op_type() != "Constant" || proto.output_size() != 1 || scope.slots.count(proto.output(0)) == 0)
+      return false;
     for (int k = 0; k < i; ++k) {
       const NodeProto& other = nodes.Get(k);
-      if (other.op_type() != "Constant" || other.output_size() != 1 || other.output(0) != proto.output(0)) continue;
+      if (other.op_type() != "Constant" || other.output_size() != 1 || other.output(0) != proto.output(0))
+        continue;
       return other.attribute_size() == 1 && proto.attribute_size() == 1 &&
              other.attribute(0).SerializeAsString() == proto.attribute(0).SerializeAsString();
     }
@@ -250,14 +269,16 @@ class Checker {
   }
 
   template <typename Nodes>
-  absl::Status CheckNodes(const Nodes& nodes, Scope& scope, const Opsets& opsets, int depth, const std::string& place) {
+  absl::Status CheckNodes(const Nodes& nodes, Scope& scope, const Opsets& opsets, int depth,
+                          const std::string& place) {
     std::vector<OnnxNode>& out = scope.graph->nodes;
     out.resize(static_cast<size_t>(nodes.size()));
     for (int i = 0; i < nodes.size(); ++i) {  // all names first: files are not always in order
       const NodeProto& proto = nodes.Get(i);
       for (const std::string& name : proto.output()) {
         if (IsRepeatedConstant(nodes, i, scope)) {
-          model_.warnings.push_back(absl::StrCat(place, ": constant ", NameText(name), " is made twice, alike"));
+          model_.warnings.push_back(
+              absl::StrCat(place, ": constant ", NameText(name), " is made twice, alike"));
           out[i].outputs.push_back(-1);
           continue;
         }
@@ -271,8 +292,8 @@ class Checker {
     return absl::OkStatus();
   }
 
-  absl::Status CheckNode(const NodeProto& proto, OnnxNode& node, Scope& scope, const Opsets& opsets, int depth,
-                         const std::string& graph_place) {
+  absl::Status CheckNode(const NodeProto& proto, OnnxNode& node, Scope& scope, const Opsets& opsets,
+                         int depth, const std::string& graph_place) {
     node.proto = &proto;
     node.domain = NormalDomain(proto.domain());
     const auto place = [&] { return absl::StrCat(graph_place, ": ", NodeText(proto)); };
@@ -286,7 +307,8 @@ class Checker {
     }
     for (const std::string& name : proto.input()) {
       const int32_t slot = name.empty() ? -1 : Resolve(scope, name);
-      if (slot < 0 && !name.empty()) return Error(2002, place(), absl::StrCat("takes ", NameText(name), ", which nothing makes"));
+      if (slot < 0 && !name.empty())
+        return Error(2002, place(), absl::StrCat("takes ", NameText(name), ", which nothing makes"));
       node.inputs.push_back(slot);
     }
     absl::flat_hash_map<absl::string_view, int> seen;
@@ -300,15 +322,17 @@ class Checker {
   }
 
   template <typename Where>
-  absl::Status CheckAttribute(const AttributeProto& attribute, OnnxNode& node, Scope& scope, const Opsets& opsets, int depth,
-                              const Where& place) {
+  absl::Status CheckAttribute(const AttributeProto& attribute, OnnxNode& node, Scope& scope,
+                              const Opsets& opsets, int depth, const Where& place) {
     const auto here = [&] { return absl::StrCat(place(), ": attribute ", NameText(attribute.name())); };
     if (attribute.has_t()) TWIN_RETURN_IF_ERROR(CheckTensor(attribute.t(), *model_.files, here()));
-    for (const auto& tensor : attribute.tensors()) TWIN_RETURN_IF_ERROR(CheckTensor(tensor, *model_.files, here()));
+    for (const auto& tensor : attribute.tensors())
+      TWIN_RETURN_IF_ERROR(CheckTensor(tensor, *model_.files, here()));
     if (attribute.has_sparse_tensor()) {
       TWIN_RETURN_IF_ERROR(CheckSparseTensor(attribute.sparse_tensor(), *model_.files, here()));
     }
-    for (const auto& tensor : attribute.sparse_tensors()) TWIN_RETURN_IF_ERROR(CheckSparseTensor(tensor, *model_.files, here()));
+    for (const auto& tensor : attribute.sparse_tensors())
+      TWIN_RETURN_IF_ERROR(CheckSparseTensor(tensor, *model_.files, here()));
     const auto check = [&](const GraphProto& graph) -> absl::Status {
       auto subgraph = std::make_unique<OnnxGraph>();
       OnnxGraph* made = subgraph.get();

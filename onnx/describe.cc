@@ -39,7 +39,8 @@ void AddGraph(const OnnxGraph& graph, int64_t depth, OnnxDescription& out) {
   for (const OnnxInitializer& initializer : graph.initializers) {
     ++(initializer.dense != nullptr ? out.initializers : out.sparse_initializers);
     if (initializer.dense == nullptr) continue;
-    const ElementType type = ElementTypeFromCode(initializer.dense->data_type()).value_or(ElementType::kUndefined);
+    const ElementType type =
+        ElementTypeFromCode(initializer.dense->data_type()).value_or(ElementType::kUndefined);
     const Shape shape(initializer.dense->dims().begin(), initializer.dense->dims().end());
     out.bytes_by_type[std::string(ElementTypeName(type))] += PackedBytes(type, ElementCount(shape));
   }
@@ -54,7 +55,8 @@ OnnxDescription Describe(const OnnxModel& model) {
   out.producer = proto.producer_name();
   out.producer_version = proto.producer_version();
   out.domain = proto.domain();
-  for (const auto& [domain, version] : model.opsets) out.opsets[domain.empty() ? "ai.onnx" : domain] = version;
+  for (const auto& [domain, version] : model.opsets)
+    out.opsets[domain.empty() ? "ai.onnx" : domain] = version;
   AddGraph(model.graph, 1, out);
   for (const auto& function : model.functions) {
     out.functions.push_back(OperatorName(NormalDomain(function->proto->domain()), function->proto->name()));
@@ -64,9 +66,11 @@ OnnxDescription Describe(const OnnxModel& model) {
   for (const OnnxInitializer& initializer : model.graph.initializers) initial.insert(initializer.slot);
   for (size_t i = 0; i < model.graph.inputs.size(); ++i) {
     const auto& input = proto.graph().input(static_cast<int>(i));
-    if (initial.count(model.graph.inputs[i]) == 0) out.inputs.emplace_back(input.name(), TypeText(input.type()));
+    if (initial.count(model.graph.inputs[i]) == 0)
+      out.inputs.emplace_back(input.name(), TypeText(input.type()));
   }
-  for (const auto& output : proto.graph().output()) out.outputs.emplace_back(output.name(), TypeText(output.type()));
+  for (const auto& output : proto.graph().output())
+    out.outputs.emplace_back(output.name(), TypeText(output.type()));
   out.external_files = model.files->locations();
   for (const auto& entry : proto.metadata_props()) out.metadata_keys.push_back(entry.key());
   out.quantisation_annotations = proto.graph().quantization_annotation_size();

@@ -15,10 +15,11 @@ struct OnnxDescription {
   int64_t ir_version = 0;
   std::string producer, producer_version, domain;
   std::map<std::string, int64_t> opsets;  // "ai.onnx" for the default domain
-  std::vector<std::pair<std::string, std::string>> inputs, outputs;  // name, type; inputs without initializers
-  int64_t nodes = 0;      // of all graphs and functions
-  int64_t graphs = 0;     // subgraphs among them
-  int64_t depth = 1;      // graphs in graphs
+  std::vector<std::pair<std::string, std::string>> inputs,
+      outputs;                               // name, type; inputs without initializers
+  int64_t nodes = 0;                         // of all graphs and functions
+  int64_t graphs = 0;                        // subgraphs among them
+  int64_t depth = 1;                         // graphs in graphs
   std::map<std::string, int64_t> operators;  // name -> nodes
   std::vector<std::string> functions;
   int64_t initializers = 0, sparse_initializers = 0;

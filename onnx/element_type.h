@@ -1,7 +1,7 @@
 // The element types of ONNX tensors, under the standard's numbers.
 //
-// In memory each element has bytes of its own: types of two and four bits lie in one byte, sign-extended where
-// they have a sign. How a file packs them is tensor_data.h's affair.
+// In memory each element has bytes of its own: types of two and four bits lie in one byte, sign-extended
+// where they have a sign. How a file packs them is tensor_data.h's affair.
 #ifndef TWINFORGE_ONNX_ELEMENT_TYPE_H_
 #define TWINFORGE_ONNX_ELEMENT_TYPE_H_
 
@@ -53,8 +53,8 @@ std::optional<ElementType> ElementTypeFromCode(int64_t code);
 absl::string_view ElementTypeName(ElementType type);  // "FLOAT16", as the standard spells it
 
 ElementCarrier ElementCarrierOf(ElementType type);  // kUint64 for kUint64 alone
-int64_t ElementBits(ElementType type);  // in a file; 0 for strings and kUndefined
-int64_t BytesInMemory(ElementType type);  // of one element; 0 for strings and kUndefined
+int64_t ElementBits(ElementType type);              // in a file; 0 for strings and kUndefined
+int64_t BytesInMemory(ElementType type);            // of one element; 0 for strings and kUndefined
 
 bool IsFloatingElement(ElementType type);  // any floating type, complex not
 bool IsIntegerElement(ElementType type);   // any integer, bool not

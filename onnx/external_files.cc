@@ -36,8 +36,9 @@ absl::StatusOr<int64_t> ParseCount(const std::string& text, absl::string_view ke
   int64_t value = 0;
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
   if (!digits || !absl::SimpleAtoi(text, &value)) {
-    return Error(2004, place, absl::StrCat("external data has ", key, " ", JsonQuoted(text, 40),
-                                           ", which is no number of bytes"));
+    return Error(
+        2004, place,
+        absl::StrCat("external data has ", key, " ", JsonQuoted(text, 40), ", which is no number of bytes"));
   }
   return value;
 }
@@ -53,8 +54,9 @@ absl::StatusOr<std::map<std::string, std::string>> KeysOf(const ::onnx::TensorPr
   std::map<std::string, std::string> keys;
   for (const auto& entry : tensor.external_data()) {
     if (!IsKnownKey(entry.key())) {
-      return Error(2004, place, absl::StrCat("external data has a key ", JsonQuoted(entry.key(), 60),
-                                             " that the format does not know"));
+      return Error(2004, place,
+                   absl::StrCat("external data has a key ", JsonQuoted(entry.key(), 60),
+                                " that the format does not know"));
     }
     if (!keys.emplace(entry.key(), entry.value()).second) {
       return Error(2004, place, absl::StrCat("external data says ", entry.key(), " twice"));
@@ -74,7 +76,8 @@ ExternalFiles::ExternalFiles(const std::string& model_path) {
   if (!failed && real.parent_path().string() != named.string()) roots_.push_back(real.parent_path().string());
 }
 
-absl::StatusOr<const ReadableFile*> ExternalFiles::Open(const std::string& location, const std::string& place) {
+absl::StatusOr<const ReadableFile*> ExternalFiles::Open(const std::string& location,
+                                                        const std::string& place) {
   const auto known = open_.find(location);
   if (known != open_.end()) return known->second.get();
   const std::string quoted = JsonQuoted(location, 200);
@@ -87,7 +90,8 @@ absl::StatusOr<const ReadableFile*> ExternalFiles::Open(const std::string& locat
   }
   if (fs::path(location).is_absolute() || absl::StrContains(location, '\\') ||
       (location.size() > 1 && location[1] == ':')) {
-    return Error(2004, place, absl::StrCat("external data at ", quoted, " is not a relative path"), kReachHint);
+    return Error(2004, place, absl::StrCat("external data at ", quoted, " is not a relative path"),
+                 kReachHint);
   }
   if (static_cast<int64_t>(open_.size()) >= kMostOpen) {
     return Error(2004, place, absl::StrCat("external data in more than ", kMostOpen, " files"));
@@ -98,10 +102,13 @@ absl::StatusOr<const ReadableFile*> ExternalFiles::Open(const std::string& locat
     if (failed) continue;
     bool below = false;
     for (const std::string& allowed : roots_) below = below || LiesBelow(canonical, allowed);
-    if (!below) return Error(2004, place, absl::StrCat("external data at ", quoted, " leads out of the model's folder"), kReachHint);
+    if (!below)
+      return Error(2004, place, absl::StrCat("external data at ", quoted, " leads out of the model's folder"),
+                   kReachHint);
     struct stat before;
     if (::lstat(canonical.c_str(), &before) != 0 || !S_ISREG(before.st_mode)) {
-      return Error(2004, place, absl::StrCat("external data at ", quoted, " is not a regular file"), kReachHint);
+      return Error(2004, place, absl::StrCat("external data at ", quoted, " is not a regular file"),
+                   kReachHint);
     }
     if (before.st_nlink > 1) {
       return Error(2004, place, absl::StrCat("external data at ", quoted, " has a second hard link"),
@@ -136,11 +143,13 @@ absl::StatusOr<ExternalPlace> ExternalFiles::Find(const ::onnx::TensorProto& ten
     TWIN_ASSIGN_OR_RETURN(at.length, ParseCount(value("length"), "length", place));
   }
   if (at.length != wanted) {
-    return Error(2003, place, absl::StrCat("external data has ", at.length, " bytes; type and shape ask for ", wanted));
+    return Error(2003, place,
+                 absl::StrCat("external data has ", at.length, " bytes; type and shape ask for ", wanted));
   }
   if (at.offset > file->size() || at.length > file->size() - at.offset) {
-    return Error(2004, place, absl::StrCat("bytes ", at.offset, " to ", at.offset, " + ", at.length, " of ",
-                                           JsonQuoted(at.location, 200), ", which has ", file->size()),
+    return Error(2004, place,
+                 absl::StrCat("bytes ", at.offset, " to ", at.offset, " + ", at.length, " of ",
+                              JsonQuoted(at.location, 200), ", which has ", file->size()),
                  "the file is cut short, or another's");
   }
   return at;

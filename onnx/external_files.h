@@ -2,8 +2,8 @@
 //
 // A location is a relative path. Whatever links stand in it, the file that is read lies below one of two
 // roots: the folder in which the model was named, and the folder of the file that this name leads to (caches
-// hold models as links into a store). Anything else is TF2004: absolute paths, `..` that leads out, links that
-// lead out, files with a second hard link (which may be another's), folders and devices.
+// hold models as links into a store). Anything else is TF2004: absolute paths, `..` that leads out, links
+// that lead out, files with a second hard link (which may be another's), folders and devices.
 #ifndef TWINFORGE_ONNX_EXTERNAL_FILES_H_
 #define TWINFORGE_ONNX_EXTERNAL_FILES_H_
 
@@ -34,7 +34,8 @@ class ExternalFiles {
   explicit ExternalFiles(const std::string& model_path);
 
   // What `tensor` says of its bytes, checked against the file; `wanted` bytes are what its shape asks for.
-  absl::StatusOr<ExternalPlace> Find(const ::onnx::TensorProto& tensor, int64_t wanted, const std::string& place);
+  absl::StatusOr<ExternalPlace> Find(const ::onnx::TensorProto& tensor, int64_t wanted,
+                                     const std::string& place);
   absl::Status Read(const ExternalPlace& at, std::byte* out);
 
   std::vector<std::string> locations() const;  // those that were found, sorted

@@ -1,8 +1,8 @@
 // An ONNX model, read and checked: names are resolved to places, nodes are in an order in which they can run.
 //
 // The ModelProto is kept whole (metadata, annotations, unknown fields), and everything here points into it.
-// Each graph numbers its values: a slot per name. What a subgraph takes from the graphs around it is a list of
-// captures, so that running it never searches for a name.
+// Each graph numbers its values: a slot per name. What a subgraph takes from the graphs around it is a list
+// of captures, so that running it never searches for a name.
 #ifndef TWINFORGE_ONNX_MODEL_H_
 #define TWINFORGE_ONNX_MODEL_H_
 
@@ -35,11 +35,11 @@ struct OnnxFunction;
 
 struct OnnxNode {
   const ::onnx::NodeProto* proto = nullptr;
-  std::string domain;  // "" for the default one, however the file spells it
-  int64_t opset = 0;   // the version of `domain` that is imported; 0 where it is not
+  std::string domain;                    // "" for the default one, however the file spells it
+  int64_t opset = 0;                     // the version of `domain` that is imported; 0 where it is not
   std::vector<int32_t> inputs, outputs;  // slots; -1 where omitted
   std::vector<std::pair<std::string, const OnnxGraph*>> subgraphs;  // by the attribute's name
-  const OnnxFunction* function = nullptr;                            // where the model defines the operator itself
+  const OnnxFunction* function = nullptr;  // where the model defines the operator itself
 };
 
 struct OnnxInitializer {
@@ -55,7 +55,7 @@ struct OnnxGraph {
   std::vector<OnnxInitializer> initializers;
   std::vector<std::pair<int32_t, int32_t>> captures;  // slot in the graph around it, own slot
   std::vector<OnnxNode> nodes;                        // each after what it takes
-  std::vector<int32_t> last_use;                      // by slot: the node after which nobody needs it; -1 never free
+  std::vector<int32_t> last_use;  // by slot: the node after which nobody needs it; -1 never free
 };
 
 struct OnnxFunction {

@@ -14,7 +14,11 @@ namespace twinforge {
 using ::onnx::AttributeProto;
 
 OpCall::OpCall(const OnnxNode& node, std::vector<OnnxValue> inputs, OnnxFrame& frame, OnnxRunner& runner)
-    : node_(node), inputs_(std::move(inputs)), results_(node.outputs.size()), frame_(frame), runner_(runner) {}
+    : node_(node),
+      inputs_(std::move(inputs)),
+      results_(node.outputs.size()),
+      frame_(frame),
+      runner_(runner) {}
 
 absl::string_view OpCall::op() const { return node_.proto->op_type(); }
 
@@ -24,7 +28,8 @@ void OpCall::Out(int i, OnnxValue value) {
 
 std::vector<double> OpCall::Doubles(int i) {
   const ElementCarrier carrier = In(i).carrier();
-  if (carrier == ElementCarrier::kDouble || carrier == ElementCarrier::kInt64 || carrier == ElementCarrier::kUint64) {
+  if (carrier == ElementCarrier::kDouble || carrier == ElementCarrier::kInt64 ||
+      carrier == ElementCarrier::kUint64) {
     return Elements<double>(In(i));
   }
   Fail(absl::StrCat("input ", i, " is ", ElementTypeName(In(i).type()), ", not numbers"));
@@ -33,7 +38,8 @@ std::vector<double> OpCall::Doubles(int i) {
 
 std::vector<int64_t> OpCall::Ints(int i) {
   const ElementCarrier carrier = In(i).carrier();
-  if (carrier == ElementCarrier::kInt64 || carrier == ElementCarrier::kUint64) return Elements<int64_t>(In(i));
+  if (carrier == ElementCarrier::kInt64 || carrier == ElementCarrier::kUint64)
+    return Elements<int64_t>(In(i));
   Fail(absl::StrCat("input ", i, " is ", ElementTypeName(In(i).type()), ", not integers"));
   return {};
 }
@@ -94,7 +100,8 @@ std::vector<double> OpCall::FloatsAttr(absl::string_view name, std::vector<doubl
 
 std::vector<std::string> OpCall::StrsAttr(absl::string_view name) {
   const AttributeProto* a = Find(name, AttributeProto::STRINGS);
-  return a == nullptr ? std::vector<std::string>() : std::vector<std::string>(a->strings().begin(), a->strings().end());
+  return a == nullptr ? std::vector<std::string>()
+                      : std::vector<std::string>(a->strings().begin(), a->strings().end());
 }
 
 std::optional<OnnxTensor> OpCall::TensorAttr(absl::string_view name) {
@@ -104,7 +111,7 @@ std::optional<OnnxTensor> OpCall::TensorAttr(absl::string_view name) {
   ExternalFiles& files = *runner_.model().files;
   absl::StatusOr<OnnxTensor> tensor =
       a->has_t() ? TensorFromProto(a->t(), runner_.model().proto, files, place)
-                 : DenseFromSparse(a->sparse_tensor(), files, kMostOnnxElements, place);
+                 : DenseFromSparse(a->sparse_tensor(), files, runner_.limits().elements, place);
   if (tensor.ok()) return *std::move(tensor);
   Fail(tensor.status());
   return std::nullopt;
@@ -127,8 +134,10 @@ bool OpCall::Affordable(const Shape& shape) {
     if (extent < 0) Fail(absl::StrCat("asks for a tensor ", ShapeText(shape)));
   }
   const std::optional<int64_t> count = CheckedElementCount(shape);
-  if (ok() && (!count || *count > kMostOnnxElements)) {
-    Fail(Error(1902, "", absl::StrCat("asks for a tensor ", ShapeText(shape), "; ", kMostOnnxElements, " elements are the most")));
+  if (ok() && (!count || *count > runner_.limits().elements)) {
+    Fail(Error(1902, "",
+               absl::StrCat("asks for a tensor ", ShapeText(shape), "; ", runner_.limits().elements,
+                            " elements are the most")));
   }
   return ok();
 }

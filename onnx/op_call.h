@@ -6,9 +6,9 @@
 //     c.Out(0, result);
 //   }
 //
-// Failures stick: the first one is kept, later calls return something harmless, and the runner reports it with
-// the node's name. A kernel is called only with its required inputs present and, unless its row says that it
-// takes any value, with tensors in all places.
+// Failures stick: the first one is kept, later calls return something harmless, and the runner reports it
+// with the node's name. A kernel is called only with its required inputs present and, unless its row says
+// that it takes any value, with tensors in all places.
 #ifndef TWINFORGE_ONNX_OP_CALL_H_
 #define TWINFORGE_ONNX_OP_CALL_H_
 
@@ -45,8 +45,8 @@ class OpCall {
   std::vector<OnnxValue>& results() { return results_; }
 
   // Elements of input i; a failure and nothing where they are of another kind.
-  std::vector<double> Doubles(int i);    // floating types, integers, bool
-  std::vector<int64_t> Ints(int i);      // integers and bool
+  std::vector<double> Doubles(int i);  // floating types, integers, bool
+  std::vector<int64_t> Ints(int i);    // integers and bool
   int64_t IntScalar(int i, int64_t absent);
   double DoubleScalar(int i, double absent);
 
@@ -68,7 +68,8 @@ class OpCall {
   void Fail(absl::string_view message);    // inputs or attributes are not valid: TF2008
   void Refuse(absl::string_view message);  // valid, and not known here: TF2007
   void Fail(absl::Status status);
-  // Whether a tensor of this shape may be made; a failure where not (TF1902, or TF2008 for a negative extent).
+  // Whether a tensor of this shape may be made; a failure where not (TF1902, or TF2008 for a negative
+  // extent).
   bool Affordable(const Shape& shape);
   bool Spend(double work);  // so many multiplications; TF1902 beyond the run's bound
 

@@ -53,7 +53,8 @@ absl::Status ParseFrom(io::ZeroCopyInputStream& stream, const std::string& path,
 }
 
 absl::StatusOr<std::unique_ptr<OnnxModel>> Checked(std::shared_ptr<const ::onnx::ModelProto> proto,
-                                                   std::shared_ptr<ExternalFiles> files, const std::string& path) {
+                                                   std::shared_ptr<ExternalFiles> files,
+                                                   const std::string& path) {
   auto model = std::make_unique<OnnxModel>();
   model->path = path;
   model->proto = std::move(proto);

@@ -13,12 +13,11 @@
 namespace twinforge {
 namespace {
 
-constexpr double kMostWork = 2e11;        // multiplications: some minutes
-constexpr int64_t kMostNodes = 20000000;  // that run
-constexpr int kDeepestCalls = 500;        // graphs in graphs and functions in functions, on our stack
+constexpr int kDeepestCalls = 500;  // graphs in graphs and functions in functions, on our stack
 
 std::string NodePlace(const OnnxNode& node) {
-  return absl::StrCat(NodeText(*node.proto), " (", JsonQuoted(OperatorName(node.domain, node.proto->op_type()), 100), ")");
+  return absl::StrCat(NodeText(*node.proto), " (",
+                      JsonQuoted(OperatorName(node.domain, node.proto->op_type()), 100), ")");
 }
 
 // What is wrong with a call before the kernel sees it.
@@ -41,7 +40,8 @@ absl::Status CheckCall(const OnnxNode& node, const KernelRow& row, const std::ve
     }
   }
   for (size_t i = 0; i < inputs.size() && !row.any_value; ++i) {
-    if (!inputs[i].is_nothing() && !inputs[i].is_tensor()) return Error(2008, "", absl::StrCat("input ", i, " is no tensor"));
+    if (!inputs[i].is_nothing() && !inputs[i].is_tensor())
+      return Error(2008, "", absl::StrCat("input ", i, " is no tensor"));
   }
   return absl::OkStatus();
 }
@@ -57,7 +57,8 @@ absl::Status NoMeaning(const OnnxNode& node) {
 
 }  // namespace
 
-const ::onnx::AttributeProto* FindAttribute(const OnnxNode& node, const OnnxAttributes* around, absl::string_view name) {
+const ::onnx::AttributeProto* FindAttribute(const OnnxNode& node, const OnnxAttributes* around,
+                                            absl::string_view name) {
   for (const ::onnx::AttributeProto& attribute : node.proto->attribute()) {
     if (attribute.name() != name) continue;
     if (attribute.ref_attr_name().empty()) return &attribute;
@@ -70,18 +71,20 @@ const ::onnx::AttributeProto* FindAttribute(const OnnxNode& node, const OnnxAttr
 
 bool OnnxRunner::Spend(double work) {
   work_ += work;
-  return work_ <= kMostWork;
+  return work_ <= limits_.work;
 }
 
-absl::StatusOr<OnnxValue> OnnxRunner::InitialValue(const OnnxGraph& graph, const OnnxInitializer& initializer) {
+absl::StatusOr<OnnxValue> OnnxRunner::InitialValue(const OnnxGraph& graph,
+                                                   const OnnxInitializer& initializer) {
   const std::string place =
       absl::StrCat(model_.path, ": initializer ", JsonQuoted(graph.names[initializer.slot], 200));
   if (initializer.dense != nullptr) {
-    TWIN_ASSIGN_OR_RETURN(OnnxTensor tensor, TensorFromProto(*initializer.dense, model_.proto, *model_.files, place));
+    TWIN_ASSIGN_OR_RETURN(OnnxTensor tensor,
+                          TensorFromProto(*initializer.dense, model_.proto, *model_.files, place));
     return OnnxValue(std::move(tensor));
   }
   TWIN_ASSIGN_OR_RETURN(OnnxTensor tensor,
-                        DenseFromSparse(*initializer.sparse, *model_.files, kMostOnnxElements, place));
+                        DenseFromSparse(*initializer.sparse, *model_.files, limits_.elements, place));
   return OnnxValue(std::move(tensor));
 }
 
@@ -100,7 +103,8 @@ absl::Status OnnxRunner::SetInitializers(OnnxFrame& frame, bool keep) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<OnnxValue>> OnnxRunner::Run(const absl::flat_hash_map<std::string, OnnxValue>& inputs) {
+absl::StatusOr<std::vector<OnnxValue>> OnnxRunner::Run(
+    const absl::flat_hash_map<std::string, OnnxValue>& inputs) {
   OnnxFrame frame{&model_.graph, std::vector<OnnxValue>(model_.graph.names.size()), nullptr};
   for (const int32_t slot : model_.graph.inputs) {
     const auto given = inputs.find(std::string(model_.graph.names[slot]));
@@ -109,15 +113,18 @@ absl::StatusOr<std::vector<OnnxValue>> OnnxRunner::Run(const absl::flat_hash_map
   TWIN_RETURN_IF_ERROR(SetInitializers(frame, false));
   for (const int32_t slot : model_.graph.inputs) {
     if (!frame.slots[slot].is_nothing()) continue;
-    return Error(2009, absl::StrCat(model_.path, ": input ", JsonQuoted(model_.graph.names[slot], 200)), "is not given");
+    return Error(2009, absl::StrCat(model_.path, ": input ", JsonQuoted(model_.graph.names[slot], 200)),
+                 "is not given");
   }
   return RunFrame(frame);
 }
 
-absl::StatusOr<std::vector<OnnxValue>> OnnxRunner::RunSubgraph(const OnnxGraph& graph, std::vector<OnnxValue> inputs,
+absl::StatusOr<std::vector<OnnxValue>> OnnxRunner::RunSubgraph(const OnnxGraph& graph,
+                                                               std::vector<OnnxValue> inputs,
                                                                OnnxFrame& around) {
   if (inputs.size() > graph.inputs.size()) {
-    return Error(2008, "", absl::StrCat("a subgraph of ", graph.inputs.size(), " inputs is given ", inputs.size()));
+    return Error(2008, "",
+                 absl::StrCat("a subgraph of ", graph.inputs.size(), " inputs is given ", inputs.size()));
   }
   OnnxFrame frame{&graph, std::vector<OnnxValue>(graph.names.size()), around.attributes};
   for (const auto& [outer, inner] : graph.captures) frame.slots[inner] = around.slots[outer];
@@ -145,8 +152,9 @@ absl::StatusOr<std::vector<OnnxValue>> OnnxRunner::RunFrame(OnnxFrame& frame) {
 }
 
 absl::Status OnnxRunner::RunNode(const OnnxNode& node, OnnxFrame& frame) {
-  if (++nodes_ > kMostNodes) {
-    return Error(1902, absl::StrCat(model_.path, ": ", NodePlace(node)), absl::StrCat("after ", kMostNodes, " nodes the run goes on"));
+  if (++nodes_ > limits_.nodes) {
+    return Error(1902, absl::StrCat(model_.path, ": ", NodePlace(node)),
+                 absl::StrCat("after ", limits_.nodes, " nodes the run goes on"));
   }
   std::vector<OnnxValue> inputs;
   for (const int32_t slot : node.inputs) inputs.push_back(slot < 0 ? OnnxValue() : frame.slots[slot]);
@@ -155,8 +163,9 @@ absl::Status OnnxRunner::RunNode(const OnnxNode& node, OnnxFrame& frame) {
   if (done.ok()) return done;
   const std::optional<Diagnostic> said = DiagnosticOf(done);
   // A node inside another has said its place; the outer ones are put in front of it.
-  return said && said->place.empty() ? Error(said->code, absl::StrCat(model_.path, ": ", NodePlace(node)), said->message, said->hint)
-                                     : done;
+  return said && said->place.empty()
+             ? Error(said->code, absl::StrCat(model_.path, ": ", NodePlace(node)), said->message, said->hint)
+             : done;
 }
 
 absl::Status OnnxRunner::CallFunction(const OnnxNode& node, std::vector<OnnxValue> inputs, OnnxFrame& frame) {
@@ -166,7 +175,8 @@ absl::Status OnnxRunner::CallFunction(const OnnxNode& node, std::vector<OnnxValu
     return Error(2008, "", "the function has fewer inputs or outputs than the node");
   }
   OnnxAttributes attributes;
-  for (const ::onnx::AttributeProto& given : function.proto->attribute_proto()) attributes[given.name()] = &given;
+  for (const ::onnx::AttributeProto& given : function.proto->attribute_proto())
+    attributes[given.name()] = &given;
   for (const ::onnx::AttributeProto& given : node.proto->attribute()) {
     const ::onnx::AttributeProto* value = FindAttribute(node, frame.attributes, given.name());
     if (value != nullptr) attributes[given.name()] = value;
@@ -185,8 +195,9 @@ absl::Status OnnxRunner::CallKernel(const OnnxNode& node, std::vector<OnnxValue>
   if (row == nullptr) return NoMeaning(node);
   const OperatorInfo* info = FindOperator(node.domain, node.proto->op_type());
   if (info != nullptr && SinceVersion(*info, node.opset) == 0) {
-    return Error(2007, "", node.opset == 0 ? "its operator set is not imported"
-                                           : absl::StrCat("is not in operator set ", node.opset));
+    return Error(2007, "",
+                 node.opset == 0 ? "its operator set is not imported"
+                                 : absl::StrCat("is not in operator set ", node.opset));
   }
   TWIN_RETURN_IF_ERROR(CheckCall(node, *row, inputs));
   OpCall call(node, std::move(inputs), frame, *this);
@@ -194,7 +205,8 @@ absl::Status OnnxRunner::CallKernel(const OnnxNode& node, std::vector<OnnxValue>
   if (!call.ok()) return call.status();
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] < 0) continue;
-    if (call.results()[i].is_nothing()) return Error(2007, "", absl::StrCat("its output ", i, " has no meaning here"));
+    if (call.results()[i].is_nothing())
+      return Error(2007, "", absl::StrCat("its output ", i, " has no meaning here"));
     frame.slots[node.outputs[i]] = std::move(call.results()[i]);
   }
   return absl::OkStatus();

@@ -17,7 +17,12 @@
 
 namespace twinforge {
 
-inline constexpr int64_t kMostOnnxElements = int64_t{1} << 27;  // of one tensor
+// What a run may take; beyond it TF1902.
+struct OnnxLimits {
+  int64_t elements = int64_t{1} << 27;  // of one tensor
+  int64_t nodes = 20000000;             // that run, loops counted out
+  double work = 2e11;                   // multiplications: some minutes
+};
 
 // Attributes that a function was called with, by name.
 using OnnxAttributes = absl::flat_hash_map<std::string, const ::onnx::AttributeProto*>;
@@ -30,18 +35,22 @@ struct OnnxFrame {
 };
 
 // An attribute of a node, through its reference to the function's where it is one; nullptr where absent.
-const ::onnx::AttributeProto* FindAttribute(const OnnxNode& node, const OnnxAttributes* around, absl::string_view name);
+const ::onnx::AttributeProto* FindAttribute(const OnnxNode& node, const OnnxAttributes* around,
+                                            absl::string_view name);
 
 class OnnxRunner {
  public:
-  explicit OnnxRunner(const OnnxModel& model) : model_(model) {}
+  explicit OnnxRunner(const OnnxModel& model, const OnnxLimits& limits = {})
+      : model_(model), limits_(limits) {}
 
   // By the names of the graph's inputs; an initializer's input may be left out. Outputs in the graph's order.
   absl::StatusOr<std::vector<OnnxValue>> Run(const absl::flat_hash_map<std::string, OnnxValue>& inputs);
 
   // For kernels.
-  absl::StatusOr<std::vector<OnnxValue>> RunSubgraph(const OnnxGraph& graph, std::vector<OnnxValue> inputs, OnnxFrame& around);
+  absl::StatusOr<std::vector<OnnxValue>> RunSubgraph(const OnnxGraph& graph, std::vector<OnnxValue> inputs,
+                                                     OnnxFrame& around);
   const OnnxModel& model() const { return model_; }
+  const OnnxLimits& limits() const { return limits_; }
   bool Spend(double work);
 
  private:
@@ -53,6 +62,7 @@ class OnnxRunner {
   absl::Status CallKernel(const OnnxNode& node, std::vector<OnnxValue> inputs, OnnxFrame& frame);
 
   const OnnxModel& model_;
+  const OnnxLimits limits_;
   absl::flat_hash_map<const OnnxInitializer*, OnnxValue> kept_;  // of graphs that may run again
   double work_ = 0;
   int64_t nodes_ = 0;

@@ -22,7 +22,8 @@ void ForEachTaken(const OnnxNode& node, Visit&& visit) {
 }
 
 // The nodes of a circle among those that `left` still waits for.
-std::string CircleText(const OnnxGraph& graph, const std::vector<int32_t>& maker, const std::vector<int32_t>& left) {
+std::string CircleText(const OnnxGraph& graph, const std::vector<int32_t>& maker,
+                       const std::vector<int32_t>& left) {
   int32_t at = 0;
   while (left[at] == 0) ++at;
   std::vector<int32_t> path;

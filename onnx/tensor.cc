@@ -99,7 +99,8 @@ bool WithInteger(ElementType type, Work&& work) {
 uint64_t CodeOf(ElementType type, double value) {
   uint64_t code = 0;
   const uint64_t bits = std::bit_cast<uint64_t>(value);
-  WithFormat(type, [&]<Minifloat kFormat, typename Code>() { code = EncodeMinifloat<kFormat, Binary64>(bits); });
+  WithFormat(type,
+             [&]<Minifloat kFormat, typename Code>() { code = EncodeMinifloat<kFormat, Binary64>(bits); });
   return code;
 }
 
@@ -136,9 +137,8 @@ template <typename T>
 int64_t AsInteger(T value) {
   if constexpr (std::is_same_v<T, double>) {
     if (!(value == value)) return 0;
-    if (value >= 9223372036854775808.0) return value >= 18446744073709551616.0
-                                                   ? INT64_MAX
-                                                   : static_cast<int64_t>(static_cast<uint64_t>(value));
+    if (value >= 9223372036854775808.0)
+      return value >= 18446744073709551616.0 ? INT64_MAX : static_cast<int64_t>(static_cast<uint64_t>(value));
     if (value < -9223372036854775808.0) return INT64_MIN;
   }
   return static_cast<int64_t>(value);

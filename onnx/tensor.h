@@ -42,7 +42,7 @@ class OnnxTensor {
   ElementCarrier carrier() const { return ElementCarrierOf(type_); }
   bool is_string() const { return type_ == ElementType::kString; }
 
-  const std::byte* bytes() const { return bytes_; }                    // of types other than strings
+  const std::byte* bytes() const { return bytes_; }                      // of types other than strings
   const std::vector<std::string>& strings() const { return *strings_; }  // REQUIRES: is_string()
   int64_t byte_size() const { return count_ * BytesInMemory(type_); }
 
@@ -60,8 +60,8 @@ class OnnxTensor {
   std::shared_ptr<const std::vector<std::string>> strings_;
 };
 
-// All elements as T: double (any floating, integer or bool type), int64_t (integers and bool; UINT64 keeps its
-// bits), uint64_t (the same bits) or std::complex<double> (complex types). REQUIRES: no strings.
+// All elements as T: double (any floating, integer or bool type), int64_t (integers and bool; UINT64 keeps
+// its bits), uint64_t (the same bits) or std::complex<double> (complex types). REQUIRES: no strings.
 template <typename T>
 std::vector<T> Elements(const OnnxTensor& tensor);
 

@@ -71,13 +71,15 @@ absl::StatusOr<Header> HeaderOf(const TensorProto& t, const std::string& place) 
   Header header;
   const std::optional<ElementType> type = ElementTypeFromCode(t.data_type());
   if (!type || *type == ElementType::kUndefined) {
-    return Error(2003, place, absl::StrCat("has element type ", t.data_type(), ", which the format does not know"));
+    return Error(2003, place,
+                 absl::StrCat("has element type ", t.data_type(), ", which the format does not know"));
   }
   header.type = *type;
   header.shape.assign(t.dims().begin(), t.dims().end());
   const std::optional<int64_t> count = CheckedElementCount(header.shape);
   if (!count || *count > std::numeric_limits<int64_t>::max() / 32) {
-    return Error(2003, place, absl::StrCat("has a shape ", ShapeText(header.shape).substr(0, 200), " that is none"));
+    return Error(2003, place,
+                 absl::StrCat("has a shape ", ShapeText(header.shape).substr(0, 200), " that is none"));
   }
   header.count = *count;
   return header;
@@ -87,15 +89,18 @@ bool IsExternal(const TensorProto& t) { return t.data_location() == TensorProto:
 
 absl::Status SizeMismatch(const Header& h, const std::string& place, absl::string_view what, int64_t has,
                           int64_t wanted) {
-  return Error(2003, place, absl::StrCat(what, " has ", has, " entries; ", ElementTypeName(h.type),
-                                         ShapeText(h.shape).substr(0, 200), " asks for ", wanted));
+  return Error(2003, place,
+               absl::StrCat(what, " has ", has, " entries; ", ElementTypeName(h.type),
+                            ShapeText(h.shape).substr(0, 200), " asks for ", wanted));
 }
 
 absl::Status CheckInline(const TensorProto& t, const Header& h, const std::string& place) {
   const Field field = FieldOf(h.type);
-  for (const Field other : {Field::kFloat, Field::kInt32, Field::kString, Field::kInt64, Field::kDouble, Field::kUint64}) {
+  for (const Field other :
+       {Field::kFloat, Field::kInt32, Field::kString, Field::kInt64, Field::kDouble, Field::kUint64}) {
     if (other != field && SizeOf(t, other) != 0) {
-      return Error(2003, place, absl::StrCat("holds data in a field that is not ", ElementTypeName(h.type), "'s"));
+      return Error(2003, place,
+                   absl::StrCat("holds data in a field that is not ", ElementTypeName(h.type), "'s"));
     }
   }
   if (t.has_raw_data() && h.type == ElementType::kString) {
@@ -211,7 +216,8 @@ absl::Status CheckTensor(const TensorProto& t, ExternalFiles& files, const std::
   return files.Find(t, PackedBytes(h.type, h.count), place).status();
 }
 
-absl::Status CheckSparseTensor(const ::onnx::SparseTensorProto& s, ExternalFiles& files, const std::string& place) {
+absl::Status CheckSparseTensor(const ::onnx::SparseTensorProto& s, ExternalFiles& files,
+                               const std::string& place) {
   TWIN_RETURN_IF_ERROR(CheckTensor(s.values(), files, place));
   TWIN_RETURN_IF_ERROR(CheckTensor(s.indices(), files, place));
   const Shape shape(s.dims().begin(), s.dims().end());
@@ -255,7 +261,8 @@ absl::StatusOr<OnnxTensor> DenseFromSparse(const ::onnx::SparseTensorProto& s, E
   const auto no_owner = std::shared_ptr<const void>();
   TWIN_ASSIGN_OR_RETURN(const OnnxTensor values, TensorFromProto(s.values(), no_owner, files, place));
   TWIN_ASSIGN_OR_RETURN(const OnnxTensor indices, TensorFromProto(s.indices(), no_owner, files, place));
-  TWIN_ASSIGN_OR_RETURN(const std::vector<int64_t> places, PlacesOf(indices, values.count(), shape, count, place));
+  TWIN_ASSIGN_OR_RETURN(const std::vector<int64_t> places,
+                        PlacesOf(indices, values.count(), shape, count, place));
   std::vector<int64_t> from(static_cast<size_t>(count), -1);
   for (size_t k = 0; k < places.size(); ++k) from[places[k]] = static_cast<int64_t>(k);
   return TakeElements(values, shape, from);

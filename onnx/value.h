@@ -15,7 +15,8 @@ class OnnxValue {
   enum class Kind : uint8_t { kNothing, kTensor, kSequence, kOptional };
 
   OnnxValue() = default;
-  OnnxValue(OnnxTensor tensor) : kind_(Kind::kTensor), tensor_(std::move(tensor)) {}  // NOLINT: a tensor is one
+  OnnxValue(OnnxTensor tensor)
+      : kind_(Kind::kTensor), tensor_(std::move(tensor)) {}  // NOLINT: a tensor is one
 
   static OnnxValue Sequence(std::vector<OnnxValue> items) { return {Kind::kSequence, std::move(items)}; }
   static OnnxValue EmptyOptional() { return {Kind::kOptional, {}}; }
@@ -29,7 +30,7 @@ class OnnxValue {
   bool is_tensor() const { return kind_ == Kind::kTensor; }
   bool is_sequence() const { return kind_ == Kind::kSequence; }
   bool is_nothing() const { return kind_ == Kind::kNothing; }
-  const OnnxTensor& tensor() const { return tensor_; }              // REQUIRES: is_tensor()
+  const OnnxTensor& tensor() const { return tensor_; }             // REQUIRES: is_tensor()
   const std::vector<OnnxValue>& items() const { return *items_; }  // REQUIRES: a sequence or an optional
 
  private:

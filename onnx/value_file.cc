@@ -26,14 +26,17 @@ absl::StatusOr<std::shared_ptr<Message>> ParseMessage(absl::string_view bytes, c
   return Error(2001, place, "does not parse as the value that the model declares");
 }
 
-absl::StatusOr<OnnxValue> FromTensor(const TensorProto& tensor, std::shared_ptr<const void> owner, const std::string& place) {
+absl::StatusOr<OnnxValue> FromTensor(const TensorProto& tensor, std::shared_ptr<const void> owner,
+                                     const std::string& place) {
   ExternalFiles none;
   TWIN_ASSIGN_OR_RETURN(OnnxTensor read, TensorFromProto(tensor, std::move(owner), none, place));
   return OnnxValue(std::move(read));
 }
 
-absl::StatusOr<OnnxValue> FromSequence(const SequenceProto& proto, const std::shared_ptr<const void>& owner, const std::string& place) {
-  if (proto.map_values_size() > 0 || proto.sparse_tensor_values_size() > 0 || proto.optional_values_size() > 0) {
+absl::StatusOr<OnnxValue> FromSequence(const SequenceProto& proto, const std::shared_ptr<const void>& owner,
+                                       const std::string& place) {
+  if (proto.map_values_size() > 0 || proto.sparse_tensor_values_size() > 0 ||
+      proto.optional_values_size() > 0) {
     return Error(2007, place, "a sequence of maps, sparse tensors or optionals has no meaning here");
   }
   std::vector<OnnxValue> items;
@@ -48,7 +51,8 @@ absl::StatusOr<OnnxValue> FromSequence(const SequenceProto& proto, const std::sh
   return OnnxValue::Sequence(std::move(items));
 }
 
-absl::StatusOr<OnnxValue> FromOptional(const OptionalProto& proto, const std::shared_ptr<const void>& owner, const std::string& place) {
+absl::StatusOr<OnnxValue> FromOptional(const OptionalProto& proto, const std::shared_ptr<const void>& owner,
+                                       const std::string& place) {
   absl::StatusOr<OnnxValue> item = OnnxValue();
   if (proto.has_tensor_value()) item = FromTensor(proto.tensor_value(), owner, place);
   if (proto.has_sequence_value()) item = FromSequence(proto.sequence_value(), owner, place);
@@ -88,14 +92,17 @@ std::string TensorTypeText(int code, const ::onnx::TensorShapeProto* shape) {
   for (int i = 0; i < shape->dim_size(); ++i) {
     const auto& dim = shape->dim(i);
     absl::StrAppend(&text, i == 0 ? "" : ", ",
-                    dim.has_dim_value() ? absl::StrCat(dim.dim_value()) : dim.dim_param().empty() ? "?" : dim.dim_param());
+                    dim.has_dim_value()       ? absl::StrCat(dim.dim_value())
+                    : dim.dim_param().empty() ? "?"
+                                              : dim.dim_param());
   }
   return absl::StrCat(text, "]");
 }
 
 }  // namespace
 
-absl::StatusOr<OnnxValue> ParseValue(absl::string_view bytes, const TypeProto& type, const std::string& place) {
+absl::StatusOr<OnnxValue> ParseValue(absl::string_view bytes, const TypeProto& type,
+                                     const std::string& place) {
   if (bytes.size() > INT32_MAX) return Error(2001, place, "is larger than one message may be");
   switch (type.value_case()) {
     case TypeProto::kSequenceType: {
@@ -146,10 +153,13 @@ std::string SerialisedValue(const OnnxValue& value, const std::string& name) {
 std::string TypeText(const TypeProto& type) {
   switch (type.value_case()) {
     case TypeProto::kTensorType:
-      return TensorTypeText(type.tensor_type().elem_type(), type.tensor_type().has_shape() ? &type.tensor_type().shape() : nullptr);
+      return TensorTypeText(type.tensor_type().elem_type(),
+                            type.tensor_type().has_shape() ? &type.tensor_type().shape() : nullptr);
     case TypeProto::kSparseTensorType:
-      return absl::StrCat("sparse ", TensorTypeText(type.sparse_tensor_type().elem_type(),
-                                                    type.sparse_tensor_type().has_shape() ? &type.sparse_tensor_type().shape() : nullptr));
+      return absl::StrCat(
+          "sparse ", TensorTypeText(type.sparse_tensor_type().elem_type(),
+                                    type.sparse_tensor_type().has_shape() ? &type.sparse_tensor_type().shape()
+                                                                          : nullptr));
     case TypeProto::kSequenceType:
       return absl::StrCat("sequence of ", TypeText(type.sequence_type().elem_type()));
     case TypeProto::kOptionalType:
@@ -171,7 +181,8 @@ std::string ValueText(const OnnxValue& value) {
     case OnnxValue::Kind::kSequence:
       return absl::StrCat("sequence of ", value.items().size());
     case OnnxValue::Kind::kOptional:
-      return value.items().empty() ? "empty optional" : absl::StrCat("optional ", ValueText(value.items()[0]));
+      return value.items().empty() ? "empty optional"
+                                   : absl::StrCat("optional ", ValueText(value.items()[0]));
     case OnnxValue::Kind::kNothing:
       break;
   }
@@ -192,15 +203,18 @@ absl::Status CheckDeclared(const OnnxValue& value, const TypeProto& type, const 
     }
   }
   if (fits) return absl::OkStatus();
-  return Error(2009, place, absl::StrCat("is ", ValueText(value), "; the model declares ", JsonQuoted(TypeText(type), 200)));
+  return Error(
+      2009, place,
+      absl::StrCat("is ", ValueText(value), "; the model declares ", JsonQuoted(TypeText(type), 200)));
 }
 
 absl::StatusOr<absl::flat_hash_map<std::string, OnnxValue>> ReadInputFolder(const OnnxModel& model,
-                                                                           const std::string& folder) {
+                                                                            const std::string& folder) {
   constexpr int64_t kLargest = INT32_MAX;
   std::error_code failed;
   if (!std::filesystem::is_directory(folder, failed)) {
-    return Error(2009, folder, "is no folder", "an ONNX model takes a folder with input_0.pb, input_1.pb, ...");
+    return Error(2009, folder, "is no folder",
+                 "an ONNX model takes a folder with input_0.pb, input_1.pb, ...");
   }
   absl::flat_hash_set<int32_t> initial;
   for (const OnnxInitializer& initializer : model.graph.initializers) initial.insert(initializer.slot);
@@ -211,7 +225,9 @@ absl::StatusOr<absl::flat_hash_map<std::string, OnnxValue>> ReadInputFolder(cons
     const auto& input = model.proto->graph().input(static_cast<int>(i));
     const std::string path = absl::StrCat(folder, "/input_", k++, ".pb");
     if (!std::filesystem::exists(path, failed)) {
-      return Error(2009, path, absl::StrCat("is missing: input ", JsonQuoted(input.name(), 200), ", ", JsonQuoted(TypeText(input.type()), 200)));
+      return Error(2009, path,
+                   absl::StrCat("is missing: input ", JsonQuoted(input.name(), 200), ", ",
+                                JsonQuoted(TypeText(input.type()), 200)));
     }
     TWIN_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(path, kLargest));
     TWIN_ASSIGN_OR_RETURN(OnnxValue value, ParseValue(bytes, input.type(), path));

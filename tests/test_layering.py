@@ -9,6 +9,7 @@ MAY = {
     "base": set(),
     "check": {"base"},
     "weights": {"base"},
+    "onnx": {"base", "weights"},
     "ir": {"base", "weights"},
     "eval": {"base", "weights", "ir"},
     "transforms": {"base", "weights", "ir"},
@@ -18,7 +19,7 @@ MAY = {
     "recipes": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost"},
     "proof": {"base", "weights", "ir", "eval", "transforms", "importers", "exporters", "recipes"},
     "report": {"base", "cost", "recipes"},
-    "cli": {"base", "check", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
+    "cli": {"base", "check", "weights", "onnx", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
             "report"},
 }
 

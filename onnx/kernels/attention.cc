@@ -18,7 +18,9 @@ bool SoftmaxRow(double* row, int64_t count, const double* sink, ElementType type
   for (int64_t j = 0; j < count; ++j) most = std::fmax(most, row[j]);
   if (most == kHidden) return false;
   if (sink != nullptr) sum = std::exp(*sink - most);
-  for (int64_t j = 0; j < count; ++j) sum += row[j] = std::exp(row[j] - most);
+  for (int64_t j = 0; j < count; ++j)
+    sum += row[j] = RoundedTo(type, std::exp(RoundedTo(type, row[j] - most)));
+  sum = RoundedTo(type, sum);
   for (int64_t j = 0; j < count; ++j) row[j] = RoundedTo(type, row[j] / sum);
   return true;
 }
@@ -29,9 +31,11 @@ AttentionResult AttentionOf(OpCall& c, const AttentionSpec& spec, const std::vec
                             const std::vector<double>& k, const std::vector<double>& v) {
   const AttentionSizes& s = spec.sizes;
   AttentionResult out;
-  const Shape scores = {s.batch, s.heads, s.queries, s.keys}, result = {s.batch, s.heads, s.queries, s.v_width};
+  const Shape scores = {s.batch, s.heads, s.queries, s.keys},
+              result = {s.batch, s.heads, s.queries, s.v_width};
   if (!c.Affordable(scores) || !c.Affordable(result)) return out;
-  if (!c.Spend(static_cast<double>(ElementCount(scores)) * static_cast<double>(s.width + s.v_width))) return out;
+  if (!c.Spend(static_cast<double>(ElementCount(scores)) * static_cast<double>(s.width + s.v_width)))
+    return out;
   out.y.assign(static_cast<size_t>(ElementCount(result)), 0);
   if (spec.keep >= 0) out.scores.resize(static_cast<size_t>(ElementCount(scores)));
   std::vector<double> row(static_cast<size_t>(s.keys));
@@ -43,10 +47,12 @@ AttentionResult AttentionOf(OpCall& c, const AttentionSpec& spec, const std::vec
     bool sees = spec.bias.empty();
     for (int64_t j = 0; j < s.keys; ++j) {
       double score = 0;
-      for (int64_t d = 0; d < s.width; ++d) score += q[line * s.width + d] * k[(kv * s.keys + j) * s.width + d];
+      for (int64_t d = 0; d < s.width; ++d)
+        score += q[line * s.width + d] * k[(kv * s.keys + j) * s.width + d];
       score = RoundedTo(spec.score_type, score * spec.scale);
       if (spec.keep == 0) kept[j] = score;
-      if (spec.softcap > 0) score = RoundedTo(spec.score_type, spec.softcap * std::tanh(score / spec.softcap));
+      if (spec.softcap > 0)
+        score = RoundedTo(spec.score_type, spec.softcap * std::tanh(score / spec.softcap));
       if (spec.keep == 1) kept[j] = score;
       if (!spec.bias.empty()) {
         const double bias = spec.bias[line * s.keys + j];
@@ -57,7 +63,8 @@ AttentionResult AttentionOf(OpCall& c, const AttentionSpec& spec, const std::vec
       row[j] = score;
     }
     const double* sink = spec.sinks.empty() ? nullptr : &spec.sinks[head];
-    if (!sees || !SoftmaxRow(row.data(), s.keys, sink, spec.softmax_type)) std::fill(row.begin(), row.end(), 0);
+    if (!sees || !SoftmaxRow(row.data(), s.keys, sink, spec.softmax_type))
+      std::fill(row.begin(), row.end(), 0);
     if (spec.keep == 3) std::copy(row.begin(), row.end(), kept);
     for (int64_t j = 0; j < s.keys; ++j) {
       const double p = RoundedTo(spec.score_type, row[j]);
@@ -68,7 +75,8 @@ AttentionResult AttentionOf(OpCall& c, const AttentionSpec& spec, const std::vec
   return out;
 }
 
-std::vector<double> SplitHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads, int64_t width) {
+std::vector<double> SplitHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads,
+                               int64_t width) {
   std::vector<double> y(x.size());
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t t = 0; t < length; ++t) {
@@ -81,12 +89,13 @@ std::vector<double> SplitHeads(const std::vector<double>& x, int64_t batch, int6
   return y;
 }
 
-std::vector<double> JoinHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads, int64_t width) {
+std::vector<double> JoinHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads,
+                              int64_t width) {
   return SplitHeads(x, batch, heads, length, width);
 }
 
-std::vector<double> Appended(const std::vector<double>& past, const std::vector<double>& x, int64_t outer, int64_t before,
-                             int64_t length, int64_t width) {
+std::vector<double> Appended(const std::vector<double>& past, const std::vector<double>& x, int64_t outer,
+                             int64_t before, int64_t length, int64_t width) {
   std::vector<double> y;
   y.reserve(past.size() + x.size());
   for (int64_t o = 0; o < outer; ++o) {
@@ -115,7 +124,9 @@ Heads HeadsOf(OpCall& c, int i, int64_t heads) {
     out.batch = shape[0], out.heads = heads, out.length = shape[1], out.width = shape[2] / heads;
     out.x = SplitHeads(out.x, out.batch, out.length, heads, out.width);
   } else {
-    c.Fail("its inputs are neither [batch, heads, length, width] nor [batch, length, heads * width] with a number of heads");
+    c.Fail(
+        "its inputs are neither [batch, heads, length, width] nor [batch, length, heads * width] with a "
+        "number of heads");
   }
   return out;
 }
@@ -167,8 +178,8 @@ void AddWindow(AttentionSpec& spec, const Window& w) {
       for (int64_t i = 0; i < s.queries; ++i) {
         const int64_t p = i + w.offset[b];
         for (int64_t j = 0; j < s.keys; ++j, ++k) {
-          const bool hidden = (w.causal && j > p) || (w.left >= 0 && p - j > w.left) || (w.right >= 0 && j - p > w.right) ||
-                              (!w.length.empty() && j >= w.length[b]);
+          const bool hidden = (w.causal && j > p) || (w.left >= 0 && p - j > w.left) ||
+                              (w.right >= 0 && j - p > w.right) || (!w.length.empty() && j >= w.length[b]);
           if (hidden) spec.bias[k] = kHidden;
         }
       }
@@ -183,7 +194,9 @@ void Attention(OpCall& c) {
   const int64_t kv_heads = c.Int("kv_num_heads", 0);
   const Heads q = HeadsOf(c, 0, c.Int("q_num_heads", 0));
   Heads k = HeadsOf(c, 1, kv_heads), v = HeadsOf(c, 2, kv_heads);
-  ONNX_EXPECT(c, q.batch == k.batch && k.batch == v.batch && k.heads == v.heads && k.length == v.length && q.width == k.width,
+  ONNX_EXPECT(c,
+              q.batch == k.batch && k.batch == v.batch && k.heads == v.heads && k.length == v.length &&
+                  q.width == k.width,
               "queries, keys and values do not fit each other");
   ONNX_EXPECT(c, k.heads > 0 && q.heads % k.heads == 0, "the heads are no multiple of the key heads");
   ONNX_EXPECT(c, c.Has(4) == c.Has(5), "has a past of one of keys and values");
@@ -194,8 +207,13 @@ void Attention(OpCall& c) {
   AttentionSpec spec;
   spec.sizes = {q.batch, q.heads, k.heads, q.length, k.length, q.width, v.width};
   // The scale is applied as its root to both sides, each rounded to the inputs' type.
-  const double root = RoundedTo(type, std::sqrt(c.Float("scale", 1 / std::sqrt(static_cast<double>(q.width)))));
-  spec.scale = root * root;
+  const double root =
+      RoundedTo(type, std::sqrt(c.Float("scale", 1 / std::sqrt(static_cast<double>(q.width)))));
+  const auto scaled = [&](const std::vector<double>& x) {
+    std::vector<double> y;
+    for (const double v : x) y.push_back(RoundedTo(type, v * root));
+    return y;
+  };
   spec.softcap = c.Float("softcap", 0);
   spec.score_type = type;
   const int64_t precision = c.Int("softmax_precision", static_cast<int64_t>(type));
@@ -205,19 +223,21 @@ void Attention(OpCall& c) {
   ONNX_EXPECT(c, spec.keep <= 3, "qk_matmul_output_mode is not 0 to 3");
   const Shape scores = {q.batch, q.heads, q.length, k.length};
   ONNX_EXPECT(c, c.Affordable(scores), "");
-  Window window{c.Int("is_causal", 0) != 0, c.Int("left_window_size", -1), c.Int("right_window_size", -1), {}, {}};
+  Window window{
+      c.Int("is_causal", 0) != 0, c.Int("left_window_size", -1), c.Int("right_window_size", -1), {}, {}};
   window.offset.assign(static_cast<size_t>(q.batch), before);
   if (c.Has(6)) {
     ONNX_EXPECT(c, !c.Has(4), "has a past and lengths of a cache");
     window.length = c.Ints(6);
-    ONNX_EXPECT(c, static_cast<int64_t>(window.length.size()) == q.batch, "lengths are not one for each of the batch");
+    ONNX_EXPECT(c, static_cast<int64_t>(window.length.size()) == q.batch,
+                "lengths are not one for each of the batch");
     for (size_t b = 0; b < window.length.size(); ++b) window.offset[b] = window.length[b] - q.length;
   }
   spec.bias.assign(static_cast<size_t>(ElementCount(scores)), 0);
   if (c.Has(3)) AddMask(c, spec);
   ONNX_EXPECT(c, true, "");
   AddWindow(spec, window);
-  AttentionResult result = AttentionOf(c, spec, q.x, k.x, v.x);
+  AttentionResult result = AttentionOf(c, spec, scaled(q.x), scaled(k.x), v.x);
   ONNX_EXPECT(c, true, "");
   Shape shape = {q.batch, q.heads, q.length, v.width};
   if (c.In(0).rank() == 3) {
@@ -236,15 +256,21 @@ void RotaryEmbedding(OpCall& c) {
   const int64_t heads = four ? x.dim(1) : c.Int("num_heads", 0);
   Heads h = HeadsOf(c, 0, heads);
   std::vector<double> cosine = c.Doubles(1), sine = c.Doubles(2);
-  ONNX_EXPECT(c, c.In(1).shape() == c.In(2).shape() && c.In(1).rank() == (c.Has(3) ? 2 : 3), "its caches do not fit");
-  const int64_t given = c.Int("rotary_embedding_dim", 0), rotated = given == 0 ? h.width : given, half = rotated / 2;
-  ONNX_EXPECT(c, rotated > 0 && rotated % 2 == 0 && rotated <= h.width && c.In(1).shape().back() == half, "the caches' width is not half of what is rotated");
+  ONNX_EXPECT(c, c.In(1).shape() == c.In(2).shape() && c.In(1).rank() == (c.Has(3) ? 2 : 3),
+              "its caches do not fit");
+  const int64_t given = c.Int("rotary_embedding_dim", 0), rotated = given == 0 ? h.width : given,
+                half = rotated / 2;
+  ONNX_EXPECT(c, rotated > 0 && rotated % 2 == 0 && rotated <= h.width && c.In(1).shape().back() == half,
+              "the caches' width is not half of what is rotated");
   std::vector<int64_t> at = Counted(h.batch * h.length);
   if (c.Has(3)) {
     at = c.Ints(3);
-    ONNX_EXPECT(c, static_cast<int64_t>(at.size()) == h.batch * h.length, "positions are not one for each token");
+    ONNX_EXPECT(c, static_cast<int64_t>(at.size()) == h.batch * h.length,
+                "positions are not one for each token");
   }
-  for (const int64_t p : at) ONNX_EXPECT(c, p >= 0 && (p + 1) * half <= static_cast<int64_t>(cosine.size()), "a position lies beyond the caches");
+  for (const int64_t p : at)
+    ONNX_EXPECT(c, p >= 0 && (p + 1) * half <= static_cast<int64_t>(cosine.size()),
+                "a position lies beyond the caches");
   const bool interleaved = c.Int("interleaved", 0) != 0;
   for (int64_t line = 0; line < h.batch * h.heads * h.length; ++line) {
     const int64_t t = line % h.length, b = line / (h.length * h.heads);

@@ -8,8 +8,8 @@
 
 namespace twinforge {
 
-// q [batch, heads, queries, width], k [batch, kv_heads, keys, width], v [batch, kv_heads, keys, v_width]. Each
-// key head serves heads / kv_heads query heads in a row.
+// q [batch, heads, queries, width], k [batch, kv_heads, keys, width], v [batch, kv_heads, keys, v_width].
+// Each key head serves heads / kv_heads query heads in a row.
 struct AttentionSizes {
   int64_t batch = 1, heads = 1, kv_heads = 1, queries = 0, keys = 0, width = 1, v_width = 1;
 };
@@ -38,12 +38,14 @@ AttentionResult AttentionOf(OpCall& c, const AttentionSpec& spec, const std::vec
                             const std::vector<double>& k, const std::vector<double>& v);
 
 // [batch, length, heads * width] as [batch, heads, length, width], and back.
-std::vector<double> SplitHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads, int64_t width);
-std::vector<double> JoinHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads, int64_t width);
+std::vector<double> SplitHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads,
+                               int64_t width);
+std::vector<double> JoinHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads,
+                              int64_t width);
 
 // Along the third axis: past [outer, before, width], then x [outer, length, width].
-std::vector<double> Appended(const std::vector<double>& past, const std::vector<double>& x, int64_t outer, int64_t before,
-                             int64_t length, int64_t width);
+std::vector<double> Appended(const std::vector<double>& past, const std::vector<double>& x, int64_t outer,
+                             int64_t before, int64_t length, int64_t width);
 
 }  // namespace twinforge
 

@@ -95,7 +95,8 @@ void Div(OpCall& c) {
     using T = decltype(a);
     if constexpr (std::is_same_v<T, double>) return a / b;
     if (b == T{0}) return T{0};
-    if (b == static_cast<T>(-1) && std::is_same_v<T, int64_t>) return Wrapping<T>(0 - static_cast<uint64_t>(a));
+    if (b == static_cast<T>(-1) && std::is_same_v<T, int64_t>)
+      return Wrapping<T>(0 - static_cast<uint64_t>(a));
     return static_cast<T>(a / b);
   });
 }
@@ -107,7 +108,8 @@ void Mod(OpCall& c) {
     using T = decltype(a);
     if constexpr (std::is_same_v<T, double>) {
       const double r = std::fmod(a, b);
-      return as_c || r == 0 || (r < 0) == (b < 0) ? r : r + b;
+      if (!as_c && r == 0) return std::copysign(r, b);
+      return as_c || (r < 0) == (b < 0) ? r : r + b;
     } else {
       if (b == T{0} || (std::is_same_v<T, int64_t> && b == static_cast<T>(-1))) return T{0};
       const T r = a % b;
@@ -187,11 +189,20 @@ void BitShift(OpCall& c) {
   const std::string direction = c.Str("direction", "");
   ONNX_EXPECT(c, direction == "LEFT" || direction == "RIGHT", "direction is neither LEFT nor RIGHT");
   const bool left = direction == "LEFT";
-  CombineBits(c, [left](uint64_t a, uint64_t b) { return b >= 64 ? 0 : left ? a << b : a >> b; });
+  const uint64_t width = static_cast<uint64_t>(ElementBits(c.In(0).type()));
+  const bool sign = IsSignedElement(c.In(0).type());
+  // By the width or more, or by a negative number: nothing is left but the sign.
+  CombineBits(c, [=](uint64_t a, uint64_t b) -> uint64_t {
+    const bool far = b >= width;
+    if (left) return far ? 0 : a << b;
+    if (sign) return static_cast<uint64_t>(static_cast<int64_t>(a) >> (far ? 63 : b));
+    return far ? 0 : a >> b;
+  });
 }
 
 void PRelu(OpCall& c) {
-  ONNX_EXPECT(c, BroadcastsTo(c.In(1).shape(), c.In(0).shape()) || c.opset() < 7, "the slope does not broadcast");
+  ONNX_EXPECT(c, BroadcastsTo(c.In(1).shape(), c.In(0).shape()) || c.opset() < 7,
+              "the slope does not broadcast");
   // Before operator set 7 a slope per channel had one axis.
   OnnxTensor slope = c.In(1);
   if (c.opset() < 7 && slope.rank() == 1 && c.In(0).rank() > 2) {
@@ -262,14 +273,30 @@ void Sum(OpCall& c) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"Add", Add},          {"Sub", Sub},           {"Mul", Mul},
-    {"Div", Div},          {"Mod", Mod},           {"Pow", Power},
-    {"Equal", Equal},      {"Greater", Greater},   {"Less", Less},
-    {"GreaterOrEqual", GreaterOrEqual}, {"LessOrEqual", LessOrEqual}, {"And", BitsAnd},
-    {"Or", BitsOr},        {"Xor", BitsXor},       {"BitwiseAnd", BitsAnd},
-    {"BitwiseOr", BitsOr}, {"BitwiseXor", BitsXor}, {"BitShift", BitShift},
-    {"PRelu", PRelu},      {"Where", Where},       {"Max", Max},
-    {"Min", Min},          {"Sum", Sum},           {"Mean", Sum},
+    {"Add", Add},
+    {"Sub", Sub},
+    {"Mul", Mul},
+    {"Div", Div},
+    {"Mod", Mod},
+    {"Pow", Power},
+    {"Equal", Equal},
+    {"Greater", Greater},
+    {"Less", Less},
+    {"GreaterOrEqual", GreaterOrEqual},
+    {"LessOrEqual", LessOrEqual},
+    {"And", BitsAnd},
+    {"Or", BitsOr},
+    {"Xor", BitsXor},
+    {"BitwiseAnd", BitsAnd},
+    {"BitwiseOr", BitsOr},
+    {"BitwiseXor", BitsXor},
+    {"BitShift", BitShift},
+    {"PRelu", PRelu},
+    {"Where", Where},
+    {"Max", Max},
+    {"Min", Min},
+    {"Sum", Sum},
+    {"Mean", Sum},
 };
 
 }  // namespace

@@ -64,8 +64,9 @@ std::string NumberText(double x, ElementType type) {
   if (std::isinf(x)) return x < 0 ? "-INF" : "INF";
   char text[512];
   const bool small = type != ElementType::kDouble;
-  const std::to_chars_result end = small ? std::to_chars(text, text + sizeof(text), static_cast<float>(x), std::chars_format::fixed)
-                                         : std::to_chars(text, text + sizeof(text), x, std::chars_format::fixed);
+  const std::to_chars_result end =
+      small ? std::to_chars(text, text + sizeof(text), static_cast<float>(x), std::chars_format::fixed)
+            : std::to_chars(text, text + sizeof(text), x, std::chars_format::fixed);
   std::string digits(text, end.ptr);
   return absl::StrContains(digits, '.') ? digits : digits + ".0";
 }
@@ -103,7 +104,8 @@ void CastTo(OpCall& c, const CastRule& rule) {
   ONNX_EXPECT(c, x.carrier() != ElementCarrier::kComplex || x.type() == rule.to, "casts no complex numbers");
   if (x.type() == rule.to) return c.Out(0, x);
   if (rule.to == ElementType::kString) return c.Out(0, OnnxTensor(x.shape(), Texts(x)));
-  ONNX_EXPECT(c, BytesInMemory(rule.to) > 0 && ElementTypeName(rule.to).substr(0, 7) != "COMPLEX", "casts to numbers");
+  ONNX_EXPECT(c, BytesInMemory(rule.to) > 0 && ElementTypeName(rule.to).substr(0, 7) != "COMPLEX",
+              "casts to numbers");
   if (x.is_string()) {
     const std::optional<std::vector<double>> numbers = Numbers(x.strings());
     ONNX_EXPECT(c, numbers.has_value(), "a text is no number");
@@ -147,7 +149,8 @@ void CastLike(OpCall& c) {
 
 void BitCast(OpCall& c) {
   const std::optional<ElementType> to = NamedType(c);
-  ONNX_EXPECT(c, to.has_value() && !c.In(0).is_string() && *to != ElementType::kString, "names no type of bits");
+  ONNX_EXPECT(c, to.has_value() && !c.In(0).is_string() && *to != ElementType::kString,
+              "names no type of bits");
   ONNX_EXPECT(c, ElementBits(*to) == ElementBits(c.In(0).type()), "the two types differ in width");
   if (ElementBits(*to) >= 8) return c.Out(0, c.In(0).WithType(*to));
   // In memory sub-byte integers are sign-extended: take the code, and extend it anew.

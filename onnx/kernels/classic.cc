@@ -24,7 +24,8 @@ void Binarizer(OpCall& c) {
 
 // A list of keys or values in any of its spellings: keys_tensor, keys_strings, keys_int64s, keys_floats.
 std::optional<OnnxTensor> ListOf(OpCall& c, const std::string& name) {
-  if (std::optional<OnnxTensor> tensor = c.TensorAttr(name + "_tensor")) return tensor->WithShape({tensor->count()});
+  if (std::optional<OnnxTensor> tensor = c.TensorAttr(name + "_tensor"))
+    return tensor->WithShape({tensor->count()});
   if (c.HasAttr(name + "_strings")) {
     std::vector<std::string> strings = c.StrsAttr(name + "_strings");
     return OnnxTensor({static_cast<int64_t>(strings.size())}, strings);
@@ -62,15 +63,17 @@ void LabelEncoder(OpCall& c) {
   const OnnxTensor& x = c.In(0);
   ONNX_EXPECT(c, keys->type() == x.type(), "the keys are of another type than the input");
   OnnxTensor absent = values->is_string() ? OnnxTensor({}, {c.Str("default_string", "_Unused")})
-                      : IsIntegerElement(values->type()) ? ScalarOf(values->type(), static_cast<double>(c.Int("default_int64", -1)))
-                                                         : ScalarOf(values->type(), c.Float("default_float", -0.0));
+                      : IsIntegerElement(values->type())
+                          ? ScalarOf(values->type(), static_cast<double>(c.Int("default_int64", -1)))
+                          : ScalarOf(values->type(), c.Float("default_float", -0.0));
   if (const std::optional<OnnxTensor> given = c.TensorAttr("default_tensor")) {
     ONNX_EXPECT(c, given->count() == 1 && given->type() == values->type(), "default_tensor is no value");
     absent = *given;
   }
   std::vector<int64_t> at;
   if (x.is_string()) at = Lookup(keys->strings(), x.strings());
-  WithCarrier(x.type(), [&](auto zero) { at = Lookup(Elements<decltype(zero)>(*keys), Elements<decltype(zero)>(x)); });
+  WithCarrier(x.type(),
+              [&](auto zero) { at = Lookup(Elements<decltype(zero)>(*keys), Elements<decltype(zero)>(x)); });
   std::vector<int32_t> which;
   for (int64_t& from : at) {
     which.push_back(from < 0 ? 1 : 0);
@@ -97,15 +100,21 @@ std::vector<double> DoublesOf(OpCall& c, const char* name) {
 // Every node's branches lead to nodes or leaves that there are.
 bool IsSound(const Forest& f, int64_t features) {
   const size_t n = f.features.size();
-  if (f.true_nodes.size() != n || f.false_nodes.size() != n || f.true_leafs.size() != n || f.false_leafs.size() != n ||
-      f.splits.size() != n || f.modes.size() != n || f.targets.size() != f.weights.size()) {
+  if (f.true_nodes.size() != n || f.false_nodes.size() != n || f.true_leafs.size() != n ||
+      f.false_leafs.size() != n || f.splits.size() != n || f.modes.size() != n ||
+      f.targets.size() != f.weights.size()) {
     return false;
   }
-  const auto leads = [&](int64_t to, int64_t leaf) { return to >= 0 && to < static_cast<int64_t>(leaf != 0 ? f.weights.size() : n); };
+  const auto leads = [&](int64_t to, int64_t leaf) {
+    return to >= 0 && to < static_cast<int64_t>(leaf != 0 ? f.weights.size() : n);
+  };
   for (size_t k = 0; k < n; ++k) {
-    if (f.features[k] < 0 || f.features[k] >= features || !leads(f.true_nodes[k], f.true_leafs[k]) || !leads(f.false_nodes[k], f.false_leafs[k])) return false;
+    if (f.features[k] < 0 || f.features[k] >= features || !leads(f.true_nodes[k], f.true_leafs[k]) ||
+        !leads(f.false_nodes[k], f.false_leafs[k]))
+      return false;
   }
-  return std::all_of(f.roots.begin(), f.roots.end(), [&](int64_t r) { return r >= 0 && r < static_cast<int64_t>(n); });
+  return std::all_of(f.roots.begin(), f.roots.end(),
+                     [&](int64_t r) { return r >= 0 && r < static_cast<int64_t>(n); });
 }
 
 bool Holds(const Forest& f, int64_t node, double x) {
@@ -154,7 +163,8 @@ Forest ForestOf(OpCall& c) {
   f.weights = DoublesOf(c, "leaf_weights");
   f.modes = DoublesOf(c, "nodes_modes");
   f.members.resize(f.features.size());
-  if (!f.missing.empty() && f.missing.size() != f.features.size()) c.Fail("nodes_missing_value_tracks_true is not one for each node");
+  if (!f.missing.empty() && f.missing.size() != f.features.size())
+    c.Fail("nodes_missing_value_tracks_true is not one for each node");
   const std::vector<double> members = DoublesOf(c, "membership_values");  // sets, each closed by NaN
   size_t at = 0;
   for (size_t node = 0; node < std::min(f.modes.size(), f.members.size()); ++node) {
@@ -167,21 +177,30 @@ Forest ForestOf(OpCall& c) {
 
 void TreeEnsemble(OpCall& c) {
   const Forest f = ForestOf(c);
-  const int64_t targets = c.Int("n_targets", 1), aggregate = c.Int("aggregate_function", 1), after = c.Int("post_transform", 0);
+  const int64_t targets = c.Int("n_targets", 1), aggregate = c.Int("aggregate_function", 1),
+                after = c.Int("post_transform", 0);
   const std::vector<double> x = c.Doubles(0);
-  ONNX_EXPECT(c, c.In(0).rank() == 2 && aggregate >= 0 && aggregate <= 3 && IsSound(f, c.In(0).dim(1)), "its trees are not sound");
+  ONNX_EXPECT(c, c.In(0).rank() == 2 && aggregate >= 0 && aggregate <= 3 && IsSound(f, c.In(0).dim(1)),
+              "its trees are not sound");
   if (after != 0) return c.Refuse("post_transform has no meaning here");
   const int64_t rows = c.In(0).dim(0), width = c.In(0).dim(1);
   ONNX_EXPECT(c, c.Affordable({rows, targets}), "");
-  const double most = RoundedTo(c.In(0).type(), c.In(0).type() == ElementType::kDouble ? std::numeric_limits<double>::max() : 3.4028234663852886e38);
-  std::vector<double> y(static_cast<size_t>(rows * targets), aggregate == 2 ? most : aggregate == 3 ? -most : 0);
+  const double most =
+      RoundedTo(c.In(0).type(), c.In(0).type() == ElementType::kDouble ? std::numeric_limits<double>::max()
+                                                                       : 3.4028234663852886e38);
+  std::vector<double> y(static_cast<size_t>(rows * targets), aggregate == 2   ? most
+                                                             : aggregate == 3 ? -most
+                                                                              : 0);
   for (int64_t row = 0; row < rows; ++row) {
     for (const int64_t root : f.roots) {
       const int64_t leaf = LeafOf(f, root, x.data() + row * width);
       ONNX_EXPECT(c, leaf >= 0 && f.targets[leaf] >= 0 && f.targets[leaf] < targets, "a tree leads nowhere");
       double& v = y[row * targets + f.targets[leaf]];
       const double w = f.weights[leaf];
-      v = aggregate == 0 ? v + w / static_cast<double>(f.roots.size()) : aggregate == 1 ? v + w : aggregate == 2 ? std::min(v, w) : std::max(v, w);
+      v = aggregate == 0   ? v + w / static_cast<double>(f.roots.size())
+          : aggregate == 1 ? v + w
+          : aggregate == 2 ? std::min(v, w)
+                           : std::max(v, w);
     }
   }
   c.Out(0, TensorOf<double>(c.In(0).type(), {rows, targets}, y));
@@ -195,8 +214,11 @@ void Scaler(OpCall& c) {
   const std::vector<double> offset = c.FloatsAttr("offset", {0}), scale = c.FloatsAttr("scale", {1});
   ONNX_EXPECT(c, c.In(0).rank() > 0, "takes no scalar");
   const size_t width = static_cast<size_t>(c.In(0).shape().back());
-  ONNX_EXPECT(c, (offset.size() == 1 || offset.size() == width) && (scale.size() == 1 || scale.size() == width), "offset or scale is not one for each column");
-  for (size_t k = 0; k < x.size(); ++k) x[k] = (x[k] - offset[k % width % offset.size()]) * scale[k % width % scale.size()];
+  ONNX_EXPECT(c,
+              (offset.size() == 1 || offset.size() == width) && (scale.size() == 1 || scale.size() == width),
+              "offset or scale is not one for each column");
+  for (size_t k = 0; k < x.size(); ++k)
+    x[k] = (x[k] - offset[k % width % offset.size()]) * scale[k % width % scale.size()];
   c.Out(0, TensorOf<double>(ElementType::kFloat, c.In(0).shape(), x));
 }
 
@@ -208,7 +230,9 @@ void Normalizer(OpCall& c) {
   for (int64_t row = 0; width > 0 && row < static_cast<int64_t>(x.size()) / width; ++row) {
     double* at = x.data() + row * width;
     double size = 0;
-    for (int64_t i = 0; i < width; ++i) size = norm == "MAX" ? std::max(size, std::fabs(at[i])) : size + (norm == "L1" ? std::fabs(at[i]) : at[i] * at[i]);
+    for (int64_t i = 0; i < width; ++i)
+      size = norm == "MAX" ? std::max(size, std::fabs(at[i]))
+                           : size + (norm == "L1" ? std::fabs(at[i]) : at[i] * at[i]);
     if (norm == "L2") size = std::sqrt(size);
     for (int64_t i = 0; i < width; ++i) at[i] = size == 0 ? 0 : at[i] / size;
   }
@@ -221,19 +245,22 @@ void Imputer(OpCall& c) {
   const bool floats = c.HasAttr("imputed_value_floats");
   std::vector<double> values = c.FloatsAttr("imputed_value_floats");
   for (const int64_t v : c.IntsAttr("imputed_value_int64s")) values.push_back(static_cast<double>(v));
-  const double replaced = floats ? c.Float("replaced_value_float", 0) : static_cast<double>(c.Int("replaced_value_int64", 0));
+  const double replaced =
+      floats ? c.Float("replaced_value_float", 0) : static_cast<double>(c.Int("replaced_value_int64", 0));
   ONNX_EXPECT(c, c.In(0).rank() > 0, "takes no scalar");
   const size_t width = static_cast<size_t>(c.In(0).shape().back());
   ONNX_EXPECT(c, values.size() == 1 || values.size() == width, "imputed values are not one for each column");
   for (size_t k = 0; k < x.size(); ++k) {
-    if (x[k] == replaced || (std::isnan(x[k]) && std::isnan(replaced))) x[k] = values[k % width % values.size()];
+    if (x[k] == replaced || (std::isnan(x[k]) && std::isnan(replaced)))
+      x[k] = values[k % width % values.size()];
   }
   c.Out(0, TensorOf<double>(c.In(0).type(), c.In(0).shape(), x));
 }
 
 constexpr KernelRow kRows[] = {
-    {"Binarizer", Binarizer, false, kMl},       {"LabelEncoder", LabelEncoder, false, kMl}, {"TreeEnsemble", TreeEnsemble, false, kMl},
-    {"Scaler", Scaler, false, kMl},             {"Normalizer", Normalizer, false, kMl},     {"Imputer", Imputer, false, kMl},
+    {"Binarizer", Binarizer, false, kMl},       {"LabelEncoder", LabelEncoder, false, kMl},
+    {"TreeEnsemble", TreeEnsemble, false, kMl}, {"Scaler", Scaler, false, kMl},
+    {"Normalizer", Normalizer, false, kMl},     {"Imputer", Imputer, false, kMl},
 };
 
 }  // namespace

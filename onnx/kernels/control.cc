@@ -20,7 +20,9 @@ void If(OpCall& c) {
 // [x0, x1, ...] of one type and shape as one tensor with a new axis.
 OnnxTensor Stacked(OpCall& c, const std::vector<OnnxValue>& values, int64_t axis, const char* what) {
   for (const OnnxValue& v : values) {
-    if (v.is_tensor() && v.tensor().type() == values[0].tensor().type() && v.tensor().shape() == values[0].tensor().shape()) continue;
+    if (v.is_tensor() && v.tensor().type() == values[0].tensor().type() &&
+        v.tensor().shape() == values[0].tensor().shape())
+      continue;
     c.Fail(absl::StrCat(what, " differ in type or shape from one run of the body to the next"));
     return {};
   }
@@ -55,25 +57,31 @@ void Loop(OpCall& c) {
   std::vector<OnnxValue> state;
   for (int i = 0; i < carried; ++i) state.push_back(c.Value(i + 2));
   const OnnxGraph* body = c.Body("body");
-  ONNX_EXPECT(c, body != nullptr && static_cast<int>(body->outputs.size()) >= carried + 1, "the body has too few outputs");
+  ONNX_EXPECT(c, body != nullptr && static_cast<int>(body->outputs.size()) >= carried + 1,
+              "the body has too few outputs");
   const size_t scans = body->outputs.size() - 1 - static_cast<size_t>(carried);
   std::vector<std::vector<OnnxValue>> collected(scans);
   for (int64_t i = 0; i < trips && go_on; ++i) {
-    std::vector<OnnxValue> inputs = {TensorOf<int64_t>(ElementType::kInt64, {}, absl::MakeConstSpan(&i, 1)), BoolScalar(true)};
+    std::vector<OnnxValue> inputs = {TensorOf<int64_t>(ElementType::kInt64, {}, absl::MakeConstSpan(&i, 1)),
+                                     BoolScalar(true)};
     inputs.insert(inputs.end(), state.begin(), state.end());
     inputs.resize(std::min(inputs.size(), body->inputs.size()));
     std::vector<OnnxValue> outputs = c.RunBody("body", std::move(inputs));
-    ONNX_EXPECT(c, outputs[0].is_tensor() && outputs[0].tensor().count() == 1 && outputs[0].tensor().type() == ElementType::kBool,
+    ONNX_EXPECT(c,
+                outputs[0].is_tensor() && outputs[0].tensor().count() == 1 &&
+                    outputs[0].tensor().type() == ElementType::kBool,
                 "the body's condition is no bool");
     go_on = Elements<int64_t>(outputs[0].tensor())[0] != 0;
     for (int s = 0; s < carried; ++s) state[s] = std::move(outputs[s + 1]);
-    for (size_t s = 0; s < scans; ++s) collected[s].push_back(std::move(outputs[s + 1 + static_cast<size_t>(carried)]));
+    for (size_t s = 0; s < scans; ++s)
+      collected[s].push_back(std::move(outputs[s + 1 + static_cast<size_t>(carried)]));
   }
   for (int s = 0; s < carried; ++s) c.Out(s, std::move(state[s]));
   for (size_t s = 0; s < scans; ++s) {
     const int output = carried + static_cast<int>(s);
     if (!c.Wants(output)) continue;
-    c.Out(output, collected[s].empty() ? NothingStacked(c, s + 1 + static_cast<size_t>(carried)) : Stacked(c, collected[s], 0, "scan outputs"));
+    c.Out(output, collected[s].empty() ? NothingStacked(c, s + 1 + static_cast<size_t>(carried))
+                                       : Stacked(c, collected[s], 0, "scan outputs"));
   }
 }
 
@@ -93,7 +101,8 @@ struct ScanSpec {
 };
 
 // States and scanned inputs to final states and stacked outputs.
-std::vector<OnnxValue> ScanOnce(OpCall& c, std::vector<OnnxValue> state, const std::vector<OnnxTensor>& scanned, const ScanSpec& spec) {
+std::vector<OnnxValue> ScanOnce(OpCall& c, std::vector<OnnxValue> state,
+                                const std::vector<OnnxTensor>& scanned, const ScanSpec& spec) {
   const OnnxGraph* body = c.Body("body");
   const size_t states = state.size();
   if (body == nullptr || body->outputs.size() < states || body->inputs.size() != states + scanned.size()) {
@@ -110,11 +119,14 @@ std::vector<OnnxValue> ScanOnce(OpCall& c, std::vector<OnnxValue> state, const s
     if (length < 0) length = scanned[s].dim(axes[s]);
     if (scanned[s].dim(axes[s]) != length) c.Fail("its inputs differ in length");
   }
-  const auto backwards = [](const std::vector<int64_t>& directions, size_t s) { return s < directions.size() && directions[s] != 0; };
+  const auto backwards = [](const std::vector<int64_t>& directions, size_t s) {
+    return s < directions.size() && directions[s] != 0;
+  };
   for (int64_t t = 0; t < length && c.ok(); ++t) {
     std::vector<OnnxValue> inputs = state;
     for (size_t s = 0; s < scanned.size(); ++s) {
-      inputs.push_back(SliceAt(scanned[s], axes[s], backwards(spec.input_directions, s) ? length - 1 - t : t));
+      inputs.push_back(
+          SliceAt(scanned[s], axes[s], backwards(spec.input_directions, s) ? length - 1 - t : t));
     }
     std::vector<OnnxValue> made = c.RunBody("body", std::move(inputs));
     if (!c.ok()) return {};
@@ -124,7 +136,8 @@ std::vector<OnnxValue> ScanOnce(OpCall& c, std::vector<OnnxValue> state, const s
   for (size_t s = 0; s < outputs && c.ok(); ++s) {
     if (backwards(spec.output_directions, s)) std::reverse(collected[s].begin(), collected[s].end());
     const int64_t axis = s < spec.output_axes.size() ? spec.output_axes[s] : 0;
-    state.push_back(collected[s].empty() ? NothingStacked(c, states + s) : Stacked(c, collected[s], axis, "scan outputs"));
+    state.push_back(collected[s].empty() ? NothingStacked(c, states + s)
+                                         : Stacked(c, collected[s], axis, "scan outputs"));
   }
   return state;
 }
@@ -166,8 +179,8 @@ void Scan(OpCall& c) {
     if (i < states) state.push_back(c.Value(i));
     if (i >= states) parts.push_back(c.In(i));
   }
-  const ScanSpec spec = {c.IntsAttr("scan_input_axes"), c.IntsAttr("scan_input_directions"), c.IntsAttr("scan_output_axes"),
-                         c.IntsAttr("scan_output_directions")};
+  const ScanSpec spec = {c.IntsAttr("scan_input_axes"), c.IntsAttr("scan_input_directions"),
+                         c.IntsAttr("scan_output_axes"), c.IntsAttr("scan_output_directions")};
   std::vector<OnnxValue> made = ScanOnce(c, std::move(state), parts, spec);
   ONNX_EXPECT(c, static_cast<int>(made.size()) >= c.outputs(), "the body has fewer outputs than the node");
   for (int i = 0; i < c.outputs(); ++i) c.Out(i, std::move(made[i]));
@@ -194,7 +207,8 @@ int64_t Position(OpCall& c, int i, int64_t count, bool past_end, int64_t absent)
   if (!c.Has(i)) return absent;
   const int64_t at = c.Value(i).is_tensor() ? c.IntScalar(i, 0) : 0;
   const int64_t normal = at < 0 ? at + count : at;
-  if (normal < 0 || normal >= count + (past_end ? 1 : 0)) c.Fail(absl::StrCat("position ", at, " of ", count));
+  if (normal < 0 || normal >= count + (past_end ? 1 : 0))
+    c.Fail(absl::StrCat("position ", at, " of ", count));
   return c.ok() ? normal : 0;
 }
 
@@ -271,15 +285,19 @@ void SequenceMap(OpCall& c) {
     ONNX_EXPECT(c, made.size() >= collected.size(), "the body has fewer outputs than the node");
     for (size_t s = 0; s < collected.size(); ++s) collected[s].push_back(std::move(made[s]));
   }
-  for (size_t s = 0; s < collected.size(); ++s) c.Out(static_cast<int>(s), OnnxValue::Sequence(std::move(collected[s])));
+  for (size_t s = 0; s < collected.size(); ++s)
+    c.Out(static_cast<int>(s), OnnxValue::Sequence(std::move(collected[s])));
 }
 
 // ---- optionals
 
-void Optional(OpCall& c) { c.Out(0, c.Has(0) ? OnnxValue::Optional(c.Value(0)) : OnnxValue::EmptyOptional()); }
+void Optional(OpCall& c) {
+  c.Out(0, c.Has(0) ? OnnxValue::Optional(c.Value(0)) : OnnxValue::EmptyOptional());
+}
 
 void OptionalHasElement(OpCall& c) {
-  const bool empty = !c.Has(0) || (c.Value(0).kind() == OnnxValue::Kind::kOptional && c.Value(0).items().empty());
+  const bool empty =
+      !c.Has(0) || (c.Value(0).kind() == OnnxValue::Kind::kOptional && c.Value(0).items().empty());
   c.Out(0, BoolScalar(!empty));
 }
 

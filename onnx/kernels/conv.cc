@@ -10,7 +10,9 @@
 namespace twinforge {
 namespace {
 
-Shape SpatialOf(const Shape& shape) { return shape.size() < 2 ? Shape() : Shape(shape.begin() + 2, shape.end()); }
+Shape SpatialOf(const Shape& shape) {
+  return shape.size() < 2 ? Shape() : Shape(shape.begin() + 2, shape.end());
+}
 
 Shape ImageShape(int64_t batch, int64_t channels, const Shape& spatial) {
   Shape shape = {batch, channels};
@@ -26,18 +28,21 @@ struct Convolved {
 
 // x [batch, groups * c, ...], kernel [m, c, ...] -> [batch, m, stops...].
 template <typename T>
-Convolved<T> Convolve(OpCall& c, const Shape& x_shape, const std::vector<T>& x, const Shape& k_shape, const std::vector<T>& kernel) {
+Convolved<T> Convolve(OpCall& c, const Shape& x_shape, const std::vector<T>& x, const Shape& k_shape,
+                      const std::vector<T>& kernel) {
   Convolved<T> out;
   const int64_t groups = c.Int("group", 1);
-  const bool fits = x_shape.size() >= 3 && k_shape.size() == x_shape.size() && groups > 0 && k_shape[0] % groups == 0 &&
-                    k_shape[1] * groups == x_shape[1];
+  const bool fits = x_shape.size() >= 3 && k_shape.size() == x_shape.size() && groups > 0 &&
+                    k_shape[0] % groups == 0 && k_shape[1] * groups == x_shape[1];
   if (!fits) c.Fail("image " + ShapeText(x_shape) + " and kernel " + ShapeText(k_shape) + " do not convolve");
   if (!c.ok()) return out;
   const SlidingWindow w = WindowOf(c, SpatialOf(x_shape), SpatialOf(k_shape));
   if (c.ok() && w.kernel != SpatialOf(k_shape)) c.Fail("kernel_shape is not the kernel's");
   const int64_t batch = x_shape[0], in = k_shape[1], m = k_shape[0] / groups, rows = in * w.kernel_count;
-  if (!c.ok() || !c.Affordable({rows, w.stop_count}) || !c.Affordable(ImageShape(batch, k_shape[0], w.stops))) return out;
-  if (!c.Spend(static_cast<double>(batch * k_shape[0]) * static_cast<double>(rows * w.stop_count))) return out;
+  if (!c.ok() || !c.Affordable({rows, w.stop_count}) || !c.Affordable(ImageShape(batch, k_shape[0], w.stops)))
+    return out;
+  if (!c.Spend(static_cast<double>(batch * k_shape[0]) * static_cast<double>(rows * w.stop_count)))
+    return out;
   out.shape = ImageShape(batch, k_shape[0], w.stops);
   out.values.assign(static_cast<size_t>(ElementCount(out.shape)), T{0});
   std::vector<T> columns(static_cast<size_t>(rows * w.stop_count));
@@ -45,11 +50,13 @@ Convolved<T> Convolve(OpCall& c, const Shape& x_shape, const std::vector<T>& x, 
     const T* image = x.data() + bg * in * w.image_count;
     for (int64_t i = 0; i < in; ++i) {
       for (int64_t k = 0; k < w.kernel_count * w.stop_count; ++k) {
-        columns[i * w.kernel_count * w.stop_count + k] = w.at[k] >= 0 ? image[i * w.image_count + w.at[k]] : T{0};
+        columns[i * w.kernel_count * w.stop_count + k] =
+            w.at[k] >= 0 ? image[i * w.image_count + w.at[k]] : T{0};
       }
     }
     const int64_t g = bg % groups;
-    MultiplyInto(kernel.data() + g * m * rows, columns.data(), out.values.data() + bg * m * w.stop_count, m, rows, w.stop_count);
+    MultiplyInto(kernel.data() + g * m * rows, columns.data(), out.values.data() + bg * m * w.stop_count, m,
+                 rows, w.stop_count);
   }
   return out;
 }
@@ -58,7 +65,8 @@ Convolved<T> Convolve(OpCall& c, const Shape& x_shape, const std::vector<T>& x, 
 void AddBias(OpCall& c, int input, const Shape& shape, std::vector<double>& values) {
   if (!c.Has(input)) return;
   const std::vector<double> bias = c.Doubles(input);
-  ONNX_EXPECT(c, static_cast<int64_t>(bias.size()) == shape[1], "the bias is not one number for each channel");
+  ONNX_EXPECT(c, static_cast<int64_t>(bias.size()) == shape[1],
+              "the bias is not one number for each channel");
   const int64_t inner = ElementCount(SpatialOf(shape));
   for (size_t k = 0; k < values.size(); ++k) values[k] += bias[static_cast<int64_t>(k) / inner % shape[1]];
 }
@@ -77,7 +85,8 @@ std::vector<int64_t> KernelWithoutZero(OpCall& c, int input, int zero_point) {
   if (!c.ok() || !c.Has(zero_point)) return w;
   const std::vector<int64_t> zero = c.Ints(zero_point);
   const int64_t channels = c.In(input).rank() > 0 ? c.In(input).dim(0) : 1;
-  if (zero.size() != 1 && static_cast<int64_t>(zero.size()) != channels) c.Fail("a zero point is not one for each channel");
+  if (zero.size() != 1 && static_cast<int64_t>(zero.size()) != channels)
+    c.Fail("a zero point is not one for each channel");
   if (!c.ok()) return w;
   const int64_t inner = static_cast<int64_t>(w.size()) / std::max<int64_t>(channels, 1);
   for (size_t k = 0; k < w.size(); ++k) w[k] -= zero[zero.size() == 1 ? 0 : static_cast<int64_t>(k) / inner];
@@ -109,13 +118,14 @@ void QLinearConv(OpCall& c) {
   ONNX_EXPECT(c, true, "");
   std::vector<double> y(sums.values.begin(), sums.values.end());
   AddBias(c, 8, sums.shape, y);
-  ONNX_EXPECT(c, scale_w.size() == 1 || static_cast<int64_t>(scale_w.size()) == sums.shape[1], "w_scale is not one for each channel");
+  ONNX_EXPECT(c, scale_w.size() == 1 || static_cast<int64_t>(scale_w.size()) == sums.shape[1],
+              "w_scale is not one for each channel");
   const ElementType to = c.In(7).type();
   const int64_t inner = ElementCount(SpatialOf(sums.shape));
   for (size_t k = 0; k < y.size(); ++k) {
     const double scale = scale_w[scale_w.size() == 1 ? 0 : static_cast<int64_t>(k) / inner % sums.shape[1]];
-    y[k] = std::clamp(std::nearbyint(y[k] * (scale_x * scale / scale_y)) + zero_y, static_cast<double>(LowestOf(to)),
-                      static_cast<double>(HighestOf(to)));
+    y[k] = std::clamp(std::nearbyint(y[k] * (scale_x * scale / scale_y)) + zero_y,
+                      static_cast<double>(LowestOf(to)), static_cast<double>(HighestOf(to)));
   }
   c.Out(0, TensorOf<double>(to, sums.shape, y));
 }
@@ -128,7 +138,8 @@ SlidingWindow TransposedWindow(OpCall& c, const Shape& stops, const Shape& kerne
   w.kernel = kernel;
   w.strides = PerAxis(c, "strides", rank, 1, 1);
   w.dilations = PerAxis(c, "dilations", rank, 1, 1);
-  const std::vector<int64_t> extra = PerAxis(c, "output_padding", rank, 0, 0), pads = PerAxis(c, "pads", 2 * rank, 0, 0);
+  const std::vector<int64_t> extra = PerAxis(c, "output_padding", rank, 0, 0),
+                             pads = PerAxis(c, "pads", 2 * rank, 0, 0);
   const bool sized = c.HasAttr("output_shape");
   std::vector<int64_t> given = c.IntsAttr("output_shape");
   if (given.size() == rank + 2) given.erase(given.begin(), given.begin() + 2);
@@ -136,7 +147,8 @@ SlidingWindow TransposedWindow(OpCall& c, const Shape& stops, const Shape& kerne
   const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
   if (sized && given.size() != rank) c.Fail("output_shape is not one extent for each axis");
   for (size_t d = 0; d < rank && c.ok(); ++d) {
-    const int64_t reach = (kernel[d] - 1) * w.dilations[d] + 1, full = (stops[d] - 1) * w.strides[d] + reach + extra[d];
+    const int64_t reach = (kernel[d] - 1) * w.dilations[d] + 1,
+                  full = (stops[d] - 1) * w.strides[d] + reach + extra[d];
     int64_t low = auto_pad == "VALID" ? 0 : pads[d], high = auto_pad == "VALID" ? 0 : pads[d + rank];
     if (sized || same) {
       const int64_t total = std::max<int64_t>(0, full - (sized ? given[d] : stops[d] * w.strides[d]));
@@ -155,13 +167,18 @@ SlidingWindow TransposedWindow(OpCall& c, const Shape& stops, const Shape& kerne
 void ConvTranspose(OpCall& c) {
   const Shape &xs = c.In(0).shape(), &ks = c.In(1).shape();
   const int64_t groups = c.Int("group", 1);
-  ONNX_EXPECT(c, xs.size() >= 3 && ks.size() == xs.size() && xs[1] == ks[0] && groups > 0 && xs[1] % groups == 0, "image and kernel do not fit");
+  ONNX_EXPECT(c,
+              xs.size() >= 3 && ks.size() == xs.size() && xs[1] == ks[0] && groups > 0 && xs[1] % groups == 0,
+              "image and kernel do not fit");
   const std::vector<double> x = c.Doubles(0), kernel = c.Doubles(1);
   const SlidingWindow w = TransposedWindow(c, SpatialOf(xs), SpatialOf(ks));
   ONNX_EXPECT(c, true, "");
   const int64_t in = xs[1] / groups, m = ks[1];
   const Shape shape = ImageShape(xs[0], groups * m, w.image);
-  ONNX_EXPECT(c, c.Affordable(shape) && c.Spend(static_cast<double>(x.size()) * static_cast<double>(m * w.kernel_count)), "");
+  ONNX_EXPECT(
+      c,
+      c.Affordable(shape) && c.Spend(static_cast<double>(x.size()) * static_cast<double>(m * w.kernel_count)),
+      "");
   std::vector<double> y(static_cast<size_t>(ElementCount(shape)));
   for (int64_t bg = 0; bg < xs[0] * groups; ++bg) {
     for (int64_t i = 0; i < in; ++i) {
@@ -187,7 +204,8 @@ void ConvTranspose(OpCall& c) {
 void Col2Im(OpCall& c) {
   const Shape image = c.Ints(1), block = c.Ints(2);
   const OnnxTensor& x = c.In(0);
-  ONNX_EXPECT(c, image.size() == block.size() && x.rank() == 3 && c.Affordable(image) && c.Affordable(block), "image and block do not fit");
+  ONNX_EXPECT(c, image.size() == block.size() && x.rank() == 3 && c.Affordable(image) && c.Affordable(block),
+              "image and block do not fit");
   SlidingWindow w;
   w.image = image;
   w.kernel = block;
@@ -203,7 +221,8 @@ void Col2Im(OpCall& c) {
     w.stops.push_back(room / w.strides[d] + 1);
   }
   FillWindow(c, w);
-  ONNX_EXPECT(c, x.dim(1) % w.kernel_count == 0 && x.dim(2) == w.stop_count, "the columns do not fit image and block");
+  ONNX_EXPECT(c, x.dim(1) % w.kernel_count == 0 && x.dim(2) == w.stop_count,
+              "the columns do not fit image and block");
   const std::vector<double> columns = c.Doubles(0);
   ONNX_EXPECT(c, true, "");
   const int64_t channels = x.dim(1) / w.kernel_count;
@@ -212,7 +231,8 @@ void Col2Im(OpCall& c) {
   std::vector<double> y(static_cast<size_t>(ElementCount(shape)));
   for (int64_t plane = 0; plane < x.dim(0) * channels; ++plane) {
     for (int64_t k = 0; k < w.kernel_count * w.stop_count; ++k) {
-      if (w.at[k] >= 0) y[plane * w.image_count + w.at[k]] += columns[plane * w.kernel_count * w.stop_count + k];
+      if (w.at[k] >= 0)
+        y[plane * w.image_count + w.at[k]] += columns[plane * w.kernel_count * w.stop_count + k];
     }
   }
   c.Out(0, TensorOf<double>(x.type(), shape, y));
@@ -221,7 +241,8 @@ void Col2Im(OpCall& c) {
 // Between the four elements around (h, w) of a plane; outside there are zeros.
 double Bilinear(const double* plane, int64_t height, int64_t width, double h, double w) {
   const double h0 = std::floor(h), w0 = std::floor(w);
-  if (!(h0 >= -1 && w0 >= -1 && h0 < static_cast<double>(height) && w0 < static_cast<double>(width))) return 0;
+  if (!(h0 >= -1 && w0 >= -1 && h0 < static_cast<double>(height) && w0 < static_cast<double>(width)))
+    return 0;
   double sum = 0;
   for (int i = 0; i < 2; ++i) {
     for (int j = 0; j < 2; ++j) {
@@ -233,14 +254,19 @@ double Bilinear(const double* plane, int64_t height, int64_t width, double h, do
   return sum;
 }
 
-// x, kernel, offsets [batch, groups * kernel * 2, stops], bias, mask [batch, groups * kernel, stops]; two axes.
+// x, kernel, offsets [batch, groups * kernel * 2, stops], bias, mask [batch, groups * kernel, stops]; two
+// axes.
 void DeformConv(OpCall& c) {
   const Shape &xs = c.In(0).shape(), &ks = c.In(1).shape(), &os = c.In(2).shape();
   const int64_t groups = c.Int("group", 1), offset_groups = c.Int("offset_group", 1);
-  ONNX_EXPECT(c, xs.size() == 4 && ks.size() == 4 && os.size() == 4 && groups > 0 && offset_groups > 0, "takes images of two axes");
-  ONNX_EXPECT(c, ks[1] * groups == xs[1] && ks[0] % groups == 0 && xs[1] % offset_groups == 0, "image, kernel and groups do not fit");
+  ONNX_EXPECT(c, xs.size() == 4 && ks.size() == 4 && os.size() == 4 && groups > 0 && offset_groups > 0,
+              "takes images of two axes");
+  ONNX_EXPECT(c, ks[1] * groups == xs[1] && ks[0] % groups == 0 && xs[1] % offset_groups == 0,
+              "image, kernel and groups do not fit");
   const SlidingWindow win = WindowOf(c, SpatialOf(xs), SpatialOf(ks));
-  ONNX_EXPECT(c, SpatialOf(os) == win.stops && os[0] == xs[0] && os[1] == offset_groups * win.kernel_count * 2, "the offsets do not fit");
+  ONNX_EXPECT(c,
+              SpatialOf(os) == win.stops && os[0] == xs[0] && os[1] == offset_groups * win.kernel_count * 2,
+              "the offsets do not fit");
   const std::vector<double> x = c.Doubles(0), kernel = c.Doubles(1), offsets = c.Doubles(2);
   std::vector<double> mask(static_cast<size_t>(xs[0] * offset_groups * win.kernel_count * win.stop_count), 1);
   if (c.Has(4)) {
@@ -248,18 +274,27 @@ void DeformConv(OpCall& c) {
     mask = c.Doubles(4);
   }
   const Shape shape = ImageShape(xs[0], ks[0], win.stops);
-  ONNX_EXPECT(c, c.Affordable(shape) && c.Spend(4.0 * static_cast<double>(ElementCount(shape)) * static_cast<double>(ks[1] * win.kernel_count)), "");
+  ONNX_EXPECT(c,
+              c.Affordable(shape) && c.Spend(4.0 * static_cast<double>(ElementCount(shape)) *
+                                             static_cast<double>(ks[1] * win.kernel_count)),
+              "");
   std::vector<double> y(static_cast<size_t>(ElementCount(shape)));
   for (size_t k = 0; k < y.size(); ++k) {
-    const int64_t at = static_cast<int64_t>(k), s = at % win.stop_count, o = at / win.stop_count % ks[0], b = at / (win.stop_count * ks[0]);
+    const int64_t at = static_cast<int64_t>(k), s = at % win.stop_count, o = at / win.stop_count % ks[0],
+                  b = at / (win.stop_count * ks[0]);
     const int64_t row = s / win.stops[1], column = s % win.stops[1];
     for (int64_t i = 0; i < ks[1]; ++i) {
       const int64_t channel = o / (ks[0] / groups) * ks[1] + i, og = channel / (xs[1] / offset_groups);
       for (int64_t p = 0; p < win.kernel_count; ++p) {
         const int64_t place = (b * offset_groups + og) * win.kernel_count + p;
-        const double dh = offsets[(place * 2) * win.stop_count + s], dw = offsets[(place * 2 + 1) * win.stop_count + s];
-        const double h = static_cast<double>(row * win.strides[0] - win.low[0] + p / win.kernel[1] * win.dilations[0]) + dh;
-        const double w = static_cast<double>(column * win.strides[1] - win.low[1] + p % win.kernel[1] * win.dilations[1]) + dw;
+        const double dh = offsets[(place * 2) * win.stop_count + s],
+                     dw = offsets[(place * 2 + 1) * win.stop_count + s];
+        const double h =
+            static_cast<double>(row * win.strides[0] - win.low[0] + p / win.kernel[1] * win.dilations[0]) +
+            dh;
+        const double w =
+            static_cast<double>(column * win.strides[1] - win.low[1] + p % win.kernel[1] * win.dilations[1]) +
+            dw;
         const double v = Bilinear(x.data() + (b * xs[1] + channel) * win.image_count, xs[2], xs[3], h, w);
         y[k] += v * kernel[(o * ks[1] + i) * win.kernel_count + p] * mask[place * win.stop_count + s];
       }
@@ -271,8 +306,12 @@ void DeformConv(OpCall& c) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"Conv", Conv},     {"ConvInteger", ConvInteger}, {"QLinearConv", QLinearConv}, {"ConvTranspose", ConvTranspose},
-    {"Col2Im", Col2Im}, {"DeformConv", DeformConv},
+    {"Conv", Conv},
+    {"ConvInteger", ConvInteger},
+    {"QLinearConv", QLinearConv},
+    {"ConvTranspose", ConvTranspose},
+    {"Col2Im", Col2Im},
+    {"DeformConv", DeformConv},
 };
 
 }  // namespace

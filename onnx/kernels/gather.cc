@@ -43,11 +43,13 @@ void Gather(OpCall& c) {
 }
 
 // For each place of `indices`' shape, the place in a tensor of `shape` whose index along `axis` is replaced.
-std::vector<int64_t> AlongAxis(const Shape& shape, const Shape& of_indices, const std::vector<int64_t>& indices, int64_t axis) {
+std::vector<int64_t> AlongAxis(const Shape& shape, const Shape& of_indices,
+                               const std::vector<int64_t>& indices, int64_t axis) {
   const std::vector<int64_t> strides = Strides(shape);
   std::vector<int64_t> at(indices.size()), index(of_indices.size());
   for (size_t k = 0; k < at.size(); ++k) {
-    for (size_t d = 0; d < index.size(); ++d) at[k] += (static_cast<int64_t>(d) == axis ? indices[k] : index[d]) * strides[d];
+    for (size_t d = 0; d < index.size(); ++d)
+      at[k] += (static_cast<int64_t>(d) == axis ? indices[k] : index[d]) * strides[d];
     NextPlace(of_indices, index);
   }
   return at;
@@ -89,7 +91,8 @@ Slices SlicesOf(OpCall& c, const Shape& shape, const OnnxTensor& indices, int64_
   for (int64_t d = batch + k; d < static_cast<int64_t>(shape.size()); ++d) slices.size *= shape[d];
   int64_t batch_stride = 1;
   for (int64_t d = batch; d < static_cast<int64_t>(shape.size()); ++d) batch_stride *= shape[d];
-  const int64_t count = k == 0 ? ElementCount(Shape(indices.shape().begin(), indices.shape().end() - 1)) : indices.count() / k;
+  const int64_t count =
+      k == 0 ? ElementCount(Shape(indices.shape().begin(), indices.shape().end() - 1)) : indices.count() / k;
   for (int64_t n = 0; n < count; ++n) {
     int64_t at = n / std::max<int64_t>(per_batch, 1) * batch_stride;
     for (int64_t d = 0; d < k; ++d) {
@@ -109,7 +112,8 @@ void GatherNd(OpCall& c) {
   const OnnxTensor& x = c.In(0);
   const int64_t batch = c.Int("batch_dims", 0);
   ONNX_EXPECT(c, c.In(1).carrier() == ElementCarrier::kInt64, "the indices are no integers");
-  ONNX_EXPECT(c, batch >= 0 && batch < x.rank() && batch < c.In(1).rank(), "batch_dims are more than the axes");
+  ONNX_EXPECT(c, batch >= 0 && batch < x.rank() && batch < c.In(1).rank(),
+              "batch_dims are more than the axes");
   for (int64_t d = 0; d < batch; ++d) ONNX_EXPECT(c, x.dim(d) == c.In(1).dim(d), "the batch axes differ");
   const Slices slices = SlicesOf(c, x.shape(), c.In(1), batch);
   ONNX_EXPECT(c, true, "");
@@ -128,7 +132,8 @@ void GatherNd(OpCall& c) {
 void Write(OpCall& c, const OnnxTensor& data, const OnnxTensor& updates, const std::vector<int64_t>& at) {
   const std::string reduction = c.Str("reduction", "none");
   ONNX_EXPECT(c, data.type() == updates.type(), "the updates are of another type");
-  ONNX_EXPECT(c, static_cast<int64_t>(at.size()) == updates.count(), "the updates are not one for each index");
+  ONNX_EXPECT(c, static_cast<int64_t>(at.size()) == updates.count(),
+              "the updates are not one for each index");
   if (reduction == "none") {
     std::vector<int64_t> from = Counted(data.count());
     std::vector<int32_t> which(from.size(), 0);
@@ -165,7 +170,8 @@ void ScatterElements(OpCall& c) {
 
 void ScatterNd(OpCall& c) {
   const OnnxTensor& data = c.In(0);
-  ONNX_EXPECT(c, c.In(1).carrier() == ElementCarrier::kInt64 && c.In(1).rank() >= 1, "the indices are no integers");
+  ONNX_EXPECT(c, c.In(1).carrier() == ElementCarrier::kInt64 && c.In(1).rank() >= 1,
+              "the indices are no integers");
   const Slices slices = SlicesOf(c, data.shape(), c.In(1), 0);
   ONNX_EXPECT(c, true, "");
   std::vector<int64_t> at;
@@ -179,13 +185,16 @@ void TensorScatter(OpCall& c) {
   const OnnxTensor &cache = c.In(0), &update = c.In(1);
   const int64_t axis = c.Axis(c.Int("axis", -2), cache.rank());
   const std::string mode = c.Str("mode", "linear");
-  ONNX_EXPECT(c, axis > 0 && update.rank() == cache.rank() && update.type() == cache.type(), "cache and update differ in rank or type");
+  ONNX_EXPECT(c, axis > 0 && update.rank() == cache.rank() && update.type() == cache.type(),
+              "cache and update differ in rank or type");
   Shape beside = update.shape();
   beside[axis] = cache.dim(axis);
-  ONNX_EXPECT(c, beside == cache.shape() && update.dim(axis) <= cache.dim(axis), "the update does not fit the cache");
+  ONNX_EXPECT(c, beside == cache.shape() && update.dim(axis) <= cache.dim(axis),
+              "the update does not fit the cache");
   std::vector<int64_t> begin(static_cast<size_t>(cache.dim(0)), 0);
   if (c.Has(2)) begin = c.Ints(2);
-  ONNX_EXPECT(c, static_cast<int64_t>(begin.size()) == cache.dim(0), "write_indices are not one for each of the batch");
+  ONNX_EXPECT(c, static_cast<int64_t>(begin.size()) == cache.dim(0),
+              "write_indices are not one for each of the batch");
   const int64_t length = cache.dim(axis);
   std::vector<int64_t> indices(static_cast<size_t>(update.count())), index(update.shape().size());
   for (int64_t& at : indices) {

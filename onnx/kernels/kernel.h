@@ -15,9 +15,9 @@ using OnnxKernel = void (*)(OpCall& call);
 struct KernelRow {
   absl::string_view name;
   OnnxKernel kernel;
-  bool any_value = false;        // takes sequences and optionals too
+  bool any_value = false;  // takes sequences and optionals too
   absl::string_view domain = "";
-  int min_inputs = 0;            // of operators that operators.def does not have
+  int min_inputs = 0;  // of operators that operators.def does not have
 };
 
 // nullptr where the operator has no meaning here.
@@ -47,6 +47,9 @@ absl::Span<const KernelRow> SignalKernels();
 absl::Span<const KernelRow> TextKernels();
 absl::Span<const KernelRow> ClassicKernels();
 absl::Span<const KernelRow> MixerKernels();
+absl::Span<const KernelRow> ContribNormKernels();
+absl::Span<const KernelRow> ContribAttentionKernels();
+absl::Span<const KernelRow> ContribQuantisedKernels();
 
 }  // namespace twinforge
 

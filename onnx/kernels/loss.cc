@@ -74,10 +74,12 @@ using Step = std::function<void(double& x, double g, double& v, double& h)>;
 // r, t, then n tensors, n gradients, and n of each state; new tensors and states.
 void Optimise(OpCall& c, int states, const Step& step) {
   const int kinds = 2 + states, n = (c.inputs() - 2) / kinds;
-  ONNX_EXPECT(c, n >= 1 && c.inputs() == 2 + n * kinds, "its inputs are not one of each kind for each tensor");
+  ONNX_EXPECT(c, n >= 1 && c.inputs() == 2 + n * kinds,
+              "its inputs are not one of each kind for each tensor");
   for (int i = 0; i < n; ++i) {
     for (int k = 0; k < kinds; ++k) {
-      ONNX_EXPECT(c, c.Has(2 + i + k * n) && c.In(2 + i + k * n).shape() == c.In(2 + i).shape(), "a gradient or state differs in shape");
+      ONNX_EXPECT(c, c.Has(2 + i + k * n) && c.In(2 + i + k * n).shape() == c.In(2 + i).shape(),
+                  "a gradient or state differs in shape");
     }
     std::vector<double> x = c.Doubles(2 + i), v = c.Doubles(2 + i + 2 * n), h(x.size());
     const std::vector<double> g = c.Doubles(2 + i + n);
@@ -102,8 +104,10 @@ void Adagrad(OpCall& c) {
 }
 
 void Adam(OpCall& c) {
-  const double alpha = c.Float("alpha", 0.9f), beta = c.Float("beta", 0.999f), epsilon = c.Float("epsilon", 1e-6f);
-  const double norm = c.Float("norm_coefficient", 0), after = c.Float("norm_coefficient_post", 0), t = c.DoubleScalar(1, 0);
+  const double alpha = c.Float("alpha", 0.9f), beta = c.Float("beta", 0.999f),
+               epsilon = c.Float("epsilon", 1e-6f);
+  const double norm = c.Float("norm_coefficient", 0), after = c.Float("norm_coefficient_post", 0),
+               t = c.DoubleScalar(1, 0);
   const double rate = c.DoubleScalar(0, 0);
   const double r = t > 0 ? rate * std::sqrt(1 - std::pow(beta, t)) / (1 - std::pow(alpha, t)) : rate;
   Optimise(c, 2, [=](double& x, double g, double& v, double& h) {

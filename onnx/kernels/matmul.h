@@ -14,10 +14,11 @@ struct Product {
   std::vector<T> values;
 };
 
-// Exact in int64_t as long as no sum overflows; in double each sum in the order of its terms. A failure of the
-// call where shapes do not fit.
+// Exact in int64_t as long as no sum overflows; in double each sum in the order of its terms. A failure of
+// the call where shapes do not fit.
 template <typename T>
-Product<T> MatmulOf(OpCall& c, const Shape& shape_a, const std::vector<T>& a, const Shape& shape_b, const std::vector<T>& b);
+Product<T> MatmulOf(OpCall& c, const Shape& shape_a, const std::vector<T>& a, const Shape& shape_b,
+                    const std::vector<T>& b);
 
 // y [m, n] += a [m, k] b [k, n].
 template <typename T>

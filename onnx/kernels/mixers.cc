@@ -22,25 +22,37 @@ struct LinearSizes {
 // A state [width, v_width] for each key head: faded by exp(decay), then told key and value.
 void LinearAttention(OpCall& c) {
   const std::string rule = c.Str("update_rule", "gated_delta");
-  const bool gated = rule == "gated" || rule == "gated_delta", delta = rule == "delta" || rule == "gated_delta";
+  const bool gated = rule == "gated" || rule == "gated_delta",
+             delta = rule == "delta" || rule == "gated_delta";
   ONNX_EXPECT(c, gated || delta || rule == "linear", "knows no such update_rule");
-  for (int i = 0; i < 3; ++i) ONNX_EXPECT(c, c.Has(i) && c.In(i).rank() == 3, "takes [batch, time, heads * width]");
+  for (int i = 0; i < 3; ++i)
+    ONNX_EXPECT(c, c.Has(i) && c.In(i).rank() == 3, "takes [batch, time, heads * width]");
   LinearSizes s{c.In(0).dim(0), c.In(0).dim(1), c.Int("q_num_heads", 0), c.Int("kv_num_heads", 0), 0, 0};
-  ONNX_EXPECT(c, s.heads > 0 && s.kv_heads > 0 && s.heads % s.kv_heads == 0, "the heads are no multiple of the key heads");
+  ONNX_EXPECT(c, s.heads > 0 && s.kv_heads > 0 && s.heads % s.kv_heads == 0,
+              "the heads are no multiple of the key heads");
   s.width = c.In(0).dim(2) / s.heads;
   s.v_width = c.In(2).dim(2) / s.kv_heads;
-  ONNX_EXPECT(c, c.In(0).dim(2) == s.heads * s.width && c.In(1).shape() == Shape({s.batch, s.time, s.kv_heads * s.width}) &&
-                     c.In(2).shape() == Shape({s.batch, s.time, s.kv_heads * s.v_width}), "queries, keys and values do not fit");
+  ONNX_EXPECT(c,
+              c.In(0).dim(2) == s.heads * s.width &&
+                  c.In(1).shape() == Shape({s.batch, s.time, s.kv_heads * s.width}) &&
+                  c.In(2).shape() == Shape({s.batch, s.time, s.kv_heads * s.v_width}),
+              "queries, keys and values do not fit");
   const std::vector<double> q = c.Doubles(0), k = c.Doubles(1), v = c.Doubles(2);
   const Shape state_shape = {s.batch, s.kv_heads, s.width, s.v_width};
-  ONNX_EXPECT(c, c.Affordable(state_shape) && c.Spend(4.0 * static_cast<double>(s.batch * s.time * s.heads) * static_cast<double>(s.width * s.v_width)), "");
+  ONNX_EXPECT(c,
+              c.Affordable(state_shape) && c.Spend(4.0 * static_cast<double>(s.batch * s.time * s.heads) *
+                                                   static_cast<double>(s.width * s.v_width)),
+              "");
   std::vector<double> state(static_cast<size_t>(ElementCount(state_shape)), 0);
   if (c.Has(3)) state = c.Doubles(3);
   ONNX_EXPECT(c, !c.Has(3) || c.In(3).shape() == state_shape, "the past state does not fit");
   ONNX_EXPECT(c, (!gated || c.Has(4)) && (!delta || c.Has(5)), "lacks decay or beta");
-  const std::vector<double> decay = gated ? c.Doubles(4) : std::vector<double>(), beta = delta ? c.Doubles(5) : std::vector<double>();
-  const int64_t tokens = s.batch * s.time, decay_width = gated && tokens > 0 ? c.In(4).count() / tokens : 0, beta_width = delta && tokens > 0 ? c.In(5).count() / tokens : 0;
-  ONNX_EXPECT(c, tokens == 0 || !gated || decay_width == s.kv_heads || decay_width == s.kv_heads * s.width, "the decay does not fit");
+  const std::vector<double> decay = gated ? c.Doubles(4) : std::vector<double>(),
+                            beta = delta ? c.Doubles(5) : std::vector<double>();
+  const int64_t tokens = s.batch * s.time, decay_width = gated && tokens > 0 ? c.In(4).count() / tokens : 0,
+                beta_width = delta && tokens > 0 ? c.In(5).count() / tokens : 0;
+  ONNX_EXPECT(c, tokens == 0 || !gated || decay_width == s.kv_heads || decay_width == s.kv_heads * s.width,
+              "the decay does not fit");
   ONNX_EXPECT(c, tokens == 0 || !delta || beta_width == s.kv_heads || beta_width == 1, "beta does not fit");
   double scale = c.Float("scale", 0);
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(s.width));
@@ -49,10 +61,12 @@ void LinearAttention(OpCall& c) {
     const int64_t b = line / s.kv_heads, h = line % s.kv_heads, group = s.heads / s.kv_heads;
     double* at = state.data() + line * s.width * s.v_width;
     for (int64_t t = b * s.time; t < (b + 1) * s.time; ++t) {
-      const double *key = k.data() + (t * s.kv_heads + h) * s.width, *value = v.data() + (t * s.kv_heads + h) * s.v_width;
+      const double *key = k.data() + (t * s.kv_heads + h) * s.width,
+                   *value = v.data() + (t * s.kv_heads + h) * s.v_width;
       const double rate = delta ? beta[t * beta_width + (beta_width == 1 ? 0 : h)] : 1;
       for (int64_t i = 0; gated && i < s.width; ++i) {
-        const double fade = std::exp(decay[t * decay_width + (decay_width == s.kv_heads ? h : h * s.width + i)]);
+        const double fade =
+            std::exp(decay[t * decay_width + (decay_width == s.kv_heads ? h : h * s.width + i)]);
         for (int64_t j = 0; j < s.v_width; ++j) at[i * s.v_width + j] *= fade;
       }
       std::vector<double> told(value, value + s.v_width);
@@ -80,14 +94,19 @@ void CausalConvWithState(OpCall& c) {
   const Shape &xs = c.In(0).shape(), &ws = c.In(1).shape();
   const std::string activation = c.Str("activation", "none");
   const bool silu = activation == "silu" || activation == "swish";
-  ONNX_EXPECT(c, xs.size() == 3 && ws.size() == 3 && ws[0] == xs[1] && ws[1] == 1 && ws[2] >= 1, "takes [batch, channels, length] and [channels, 1, taps]");
+  ONNX_EXPECT(c, xs.size() == 3 && ws.size() == 3 && ws[0] == xs[1] && ws[1] == 1 && ws[2] >= 1,
+              "takes [batch, channels, length] and [channels, 1, taps]");
   ONNX_EXPECT(c, silu || activation == "none", "knows no such activation");
   const int64_t lines = xs[0] * xs[1], length = xs[2], taps = ws[2];
   const Shape state_shape = {xs[0], xs[1], taps - 1};
-  const std::vector<double> x = c.Doubles(0), w = c.Doubles(1), bias = c.Has(2) ? c.Doubles(2) : std::vector<double>(static_cast<size_t>(xs[1]), 0);
-  ONNX_EXPECT(c, static_cast<int64_t>(bias.size()) == xs[1] && (!c.Has(3) || c.In(3).shape() == state_shape), "bias or past state do not fit");
+  const std::vector<double> x = c.Doubles(0), w = c.Doubles(1),
+                            bias =
+                                c.Has(2) ? c.Doubles(2) : std::vector<double>(static_cast<size_t>(xs[1]), 0);
+  ONNX_EXPECT(c, static_cast<int64_t>(bias.size()) == xs[1] && (!c.Has(3) || c.In(3).shape() == state_shape),
+              "bias or past state do not fit");
   ONNX_EXPECT(c, c.Affordable(state_shape) && c.Affordable({lines, length + taps}), "");
-  const std::vector<double> past = c.Has(3) ? c.Doubles(3) : std::vector<double>(static_cast<size_t>(ElementCount(state_shape)), 0);
+  const std::vector<double> past =
+      c.Has(3) ? c.Doubles(3) : std::vector<double>(static_cast<size_t>(ElementCount(state_shape)), 0);
   ONNX_EXPECT(c, c.Spend(static_cast<double>(lines) * static_cast<double>(length * taps)), "");
   const std::vector<double> all = Appended(past, x, lines, taps - 1, length, 1);
   std::vector<double> y, state;
@@ -106,11 +125,17 @@ void CausalConvWithState(OpCall& c) {
 
 // Attention whose scores and probabilities pass through subgraphs.
 void FlexAttention(OpCall& c) {
-  for (int i = 0; i < 3; ++i) ONNX_EXPECT(c, c.Has(i) && c.In(i).rank() == 4, "takes [batch, heads, length, width]");
+  for (int i = 0; i < 3; ++i)
+    ONNX_EXPECT(c, c.Has(i) && c.In(i).rank() == 4, "takes [batch, heads, length, width]");
   const Shape q = c.In(0).shape(), k = c.In(1).shape(), v = c.In(2).shape();
-  ONNX_EXPECT(c, q[0] == k[0] && q[0] == v[0] && k[1] == v[1] && k[2] == v[2] && q[3] == k[3] && k[1] > 0 && q[1] % k[1] == 0, "queries, keys and values do not fit");
+  ONNX_EXPECT(c,
+              q[0] == k[0] && q[0] == v[0] && k[1] == v[1] && k[2] == v[2] && q[3] == k[3] && k[1] > 0 &&
+                  q[1] % k[1] == 0,
+              "queries, keys and values do not fit");
   const ElementType type = c.In(0).type();
-  const ElementType inside = ElementTypeFromCode(c.Int("softmax_precision", type == ElementType::kDouble ? 11 : 1)).value_or(ElementType::kFloat);
+  const ElementType inside =
+      ElementTypeFromCode(c.Int("softmax_precision", type == ElementType::kDouble ? 11 : 1))
+          .value_or(ElementType::kFloat);
   ONNX_EXPECT(c, IsFloatingElement(inside), "softmax_precision is no floating type");
   const double root = RoundedTo(type, std::sqrt(c.Float("scale", 1 / std::sqrt(static_cast<double>(q[3])))));
   AttentionSpec spec;
@@ -124,10 +149,13 @@ void FlexAttention(OpCall& c) {
   const auto modified = [&](const char* body, OnnxTensor x) {
     if (c.Body(body) == nullptr) return x;
     std::vector<OnnxValue> out = c.RunBody(body, {x});
-    if (c.ok() && (out.size() != 1 || !out[0].is_tensor() || out[0].tensor().shape() != shape || out[0].tensor().is_string())) c.Fail("a subgraph changes the shape");
+    if (c.ok() && (out.size() != 1 || !out[0].is_tensor() || out[0].tensor().shape() != shape ||
+                   out[0].tensor().is_string()))
+      c.Fail("a subgraph changes the shape");
     return c.ok() ? out[0].tensor() : x;
   };
-  std::vector<double> p = Elements<double>(modified("score_mod", TensorOf<double>(inside, shape, plain.scores)));
+  std::vector<double> p =
+      Elements<double>(modified("score_mod", TensorOf<double>(inside, shape, plain.scores)));
   ONNX_EXPECT(c, true, "");
   for (int64_t line = 0; line < q[0] * q[1] * q[2]; ++line) {
     double* row = p.data() + line * k[2];
@@ -141,14 +169,16 @@ void FlexAttention(OpCall& c) {
   std::vector<double> y(static_cast<size_t>(q[0] * q[1] * q[2] * v[3]));
   for (int64_t bh = 0; bh < q[0] * q[1]; ++bh) {
     const int64_t kv = bh / q[1] * k[1] + bh % q[1] / (q[1] / k[1]);
-    MultiplyInto(p.data() + bh * q[2] * k[2], values.data() + kv * k[2] * v[3], y.data() + bh * q[2] * v[3], q[2], k[2], v[3]);
+    MultiplyInto(p.data() + bh * q[2] * k[2], values.data() + kv * k[2] * v[3], y.data() + bh * q[2] * v[3],
+                 q[2], k[2], v[3]);
   }
   c.Out(0, TensorOf<double>(c.In(2).type(), {q[0], q[1], q[2], v[3]}, y));
 }
 
 void SwiGlu(OpCall& c) {
   const double alpha = c.Float("alpha", 1);
-  ONNX_EXPECT(c, c.In(0).shape() == c.In(1).shape() && c.In(0).type() == c.In(1).type(), "its inputs differ in shape or type");
+  ONNX_EXPECT(c, c.In(0).shape() == c.In(1).shape() && c.In(0).type() == c.In(1).type(),
+              "its inputs differ in shape or type");
   std::vector<double> a = c.Doubles(0);
   const std::vector<double> b = c.Doubles(1);
   ONNX_EXPECT(c, true, "");
@@ -166,7 +196,8 @@ std::vector<std::vector<std::string>> LabelsOf(OpCall& c, const std::string& equ
   std::vector<std::vector<std::string>> labels;
   std::map<std::string, int> times;
   int64_t widest = 0;
-  if (static_cast<int>(terms.size()) != c.inputs() || sides.size() > 2) return c.Fail("its equation does not fit the inputs"), labels;
+  if (static_cast<int>(terms.size()) != c.inputs() || sides.size() > 2)
+    return c.Fail("its equation does not fit the inputs"), labels;
   const auto split = [](const std::string& term, int64_t hidden, int64_t all) {
     std::vector<std::string> out;
     for (size_t i = 0; i < term.size(); ++i) {
@@ -209,7 +240,9 @@ void Einsum(OpCall& c) {
   ONNX_EXPECT(c, !labels.empty(), "has no equation");
   std::map<std::string, int64_t> size;
   for (int t = 0; t < c.inputs(); ++t) {
-    ONNX_EXPECT(c, c.In(t).rank() == static_cast<int64_t>(labels[t].size()) && c.In(t).type() == c.In(0).type(), "a term does not fit its input");
+    ONNX_EXPECT(c,
+                c.In(t).rank() == static_cast<int64_t>(labels[t].size()) && c.In(t).type() == c.In(0).type(),
+                "a term does not fit its input");
     for (size_t d = 0; d < labels[t].size(); ++d) {
       int64_t& known = size.emplace(labels[t][d], 1).first->second;
       const int64_t extent = c.In(t).shape()[d];
@@ -285,13 +318,18 @@ void Det(OpCall& c) {
   const int64_t n = x.back();
   ONNX_EXPECT(c, c.Spend(static_cast<double>(v.size()) * static_cast<double>(n)), "");
   std::vector<double> y;
-  for (int64_t k = 0; k < ElementCount(shape); ++k) y.push_back(Determinant({v.begin() + k * n * n, v.begin() + (k + 1) * n * n}, n));
+  for (int64_t k = 0; k < ElementCount(shape); ++k)
+    y.push_back(Determinant({v.begin() + k * n * n, v.begin() + (k + 1) * n * n}, n));
   c.Out(0, TensorOf<double>(c.In(0).type(), shape, y));
 }
 
 constexpr KernelRow kRows[] = {
-    {"LinearAttention", LinearAttention}, {"CausalConvWithState", CausalConvWithState}, {"FlexAttention", FlexAttention, false, "ai.onnx.preview"},
-    {"SwiGLU", SwiGlu},                   {"Einsum", Einsum},                           {"Det", Det},
+    {"LinearAttention", LinearAttention},
+    {"CausalConvWithState", CausalConvWithState},
+    {"FlexAttention", FlexAttention, false, "ai.onnx.preview"},
+    {"SwiGLU", SwiGlu},
+    {"Einsum", Einsum},
+    {"Det", Det},
 };
 
 }  // namespace

@@ -37,7 +37,8 @@ void Soft(OpCall& c, SoftKind kind) {
   ONNX_EXPECT(c, c.In(0).rank() > 0 || kind != SoftKind::kHardmax, "takes no scalar");
   const AxisView view = SoftmaxView(c);
   std::vector<double> x = c.Doubles(0);
-  ONNX_EXPECT(c, true, "");
+  const ElementType type = c.In(0).type();
+  ONNX_EXPECT(c, IsFloatingElement(type), "takes floating numbers");
   ForEachLine(view, [&](auto place) {
     if (view.size == 0) return;
     int64_t best = 0;
@@ -45,11 +46,16 @@ void Soft(OpCall& c, SoftKind kind) {
       if (x[place(i)] > x[place(best)]) best = i;
     }
     const double most = x[place(best)];
+    // Each step in the type, as the standard's function of primitive operators has it.
+    const auto power = [&](int64_t i) {
+      return RoundedTo(type, std::exp(RoundedTo(type, x[place(i)] - most)));
+    };
     double sum = 0;
-    for (int64_t i = 0; i < view.size; ++i) sum += std::exp(x[place(i)] - most);
+    for (int64_t i = 0; i < view.size; ++i) sum += power(i);
+    sum = RoundedTo(type, sum);
     for (int64_t i = 0; i < view.size; ++i) {
       double& v = x[place(i)];
-      if (kind == SoftKind::kSoftmax) v = std::exp(v - most) / sum;
+      if (kind == SoftKind::kSoftmax) v = power(i) / sum;
       if (kind == SoftKind::kLogSoftmax) v = v - most - std::log(sum);
       if (kind == SoftKind::kHardmax) v = i == best ? 1 : 0;
     }
@@ -90,7 +96,8 @@ void NormaliseFrom(OpCall& c, bool centred) {
     double* row = y.data() + line * size;
     double mean = 0, square = 0;
     for (int64_t i = 0; centred && i < size; ++i) mean += row[i] / static_cast<double>(size);
-    for (int64_t i = 0; i < size; ++i) square += (row[i] - mean) * (row[i] - mean) / static_cast<double>(size);
+    for (int64_t i = 0; i < size; ++i)
+      square += (row[i] - mean) * (row[i] - mean) / static_cast<double>(size);
     const double inverse = 1 / std::sqrt(square + epsilon);
     for (int64_t i = 0; i < size; ++i) row[i] = RoundedTo(x.type(), (row[i] - mean) * inverse);
     means.push_back(mean);
@@ -112,7 +119,8 @@ void RmsNormalization(OpCall& c) { NormaliseFrom(c, false); }
 
 // A vector of one element for each channel (axis 1).
 std::vector<double> PerChannel(OpCall& c, int input, int64_t channels) {
-  if (c.In(input).rank() != 1 || c.In(input).count() != channels) c.Fail("an input is not one number for each channel");
+  if (c.In(input).rank() != 1 || c.In(input).count() != channels)
+    c.Fail("an input is not one number for each channel");
   return c.Doubles(input);
 }
 
@@ -124,7 +132,8 @@ void BatchNormalization(OpCall& c) {
   const std::vector<double> scale = PerChannel(c, 1, channels), bias = PerChannel(c, 2, channels);
   std::vector<double> mean = PerChannel(c, 3, channels), variance = PerChannel(c, 4, channels);
   const double epsilon = c.Float("epsilon", 1e-5f), momentum = c.Float("momentum", 0.9f);
-  const bool training = c.opset() >= 14 ? c.Int("training_mode", 0) != 0 : c.opset() < 7 && c.Int("is_test", 0) == 0;
+  const bool training =
+      c.opset() >= 14 ? c.Int("training_mode", 0) != 0 : c.opset() < 7 && c.Int("is_test", 0) == 0;
   ONNX_EXPECT(c, true, "");
   const AxisView view = x.rank() == 1 ? AxisView{x.count(), 1, 1} : ViewAt(x.shape(), 1);
   const double size = static_cast<double>(view.outer * view.inner);
@@ -134,7 +143,8 @@ void BatchNormalization(OpCall& c) {
     std::fill(variance.begin(), variance.end(), 0);
     const auto channel = [&](size_t k) { return static_cast<int64_t>(k) / view.inner % view.size; };
     for (size_t k = 0; k < y.size(); ++k) mean[channel(k)] += y[k] / size;
-    for (size_t k = 0; k < y.size(); ++k) variance[channel(k)] += (y[k] - mean[channel(k)]) * (y[k] - mean[channel(k)]) / size;
+    for (size_t k = 0; k < y.size(); ++k)
+      variance[channel(k)] += (y[k] - mean[channel(k)]) * (y[k] - mean[channel(k)]) / size;
     for (int64_t i = 0; i < channels; ++i) {
       running_mean[i] = running_mean[i] * momentum + mean[i] * (1 - momentum);
       running_variance[i] = running_variance[i] * momentum + variance[i] * (1 - momentum);
@@ -156,15 +166,18 @@ void NormaliseGroups(OpCall& c, int64_t groups, bool per_group) {
   const int64_t channels = x.dim(1);
   ONNX_EXPECT(c, groups > 0 && channels % groups == 0, "the channels are no multiple of the groups");
   std::vector<double> y = c.Doubles(0);
-  const std::vector<double> scale = PerChannel(c, 1, per_group ? groups : channels), bias = PerChannel(c, 2, per_group ? groups : channels);
+  const std::vector<double> scale = PerChannel(c, 1, per_group ? groups : channels),
+                            bias = PerChannel(c, 2, per_group ? groups : channels);
   const double epsilon = c.Float("epsilon", 1e-5f);
   ONNX_EXPECT(c, true, "");
-  const int64_t lines = x.dim(0) * groups, size = lines == 0 ? 0 : x.count() / lines, inner = ViewAt(x.shape(), 1).inner;
+  const int64_t lines = x.dim(0) * groups, size = lines == 0 ? 0 : x.count() / lines,
+                inner = ViewAt(x.shape(), 1).inner;
   for (int64_t line = 0; line < lines; ++line) {
     double* row = y.data() + line * size;
     double mean = 0, square = 0;
     for (int64_t i = 0; i < size; ++i) mean += row[i] / static_cast<double>(size);
-    for (int64_t i = 0; i < size; ++i) square += (row[i] - mean) * (row[i] - mean) / static_cast<double>(size);
+    for (int64_t i = 0; i < size; ++i)
+      square += (row[i] - mean) * (row[i] - mean) / static_cast<double>(size);
     for (int64_t i = 0; i < size; ++i) {
       const int64_t channel = line % groups * (channels / groups) + i / inner;
       const int64_t at = per_group ? line % groups : channel;
@@ -191,7 +204,8 @@ void Lrn(OpCall& c) {
   ForEachLine(view, [&](auto place) {
     for (int64_t i = 0; i < view.size; ++i) {
       double sum = 0;
-      const int64_t low = std::max<int64_t>(0, i - (size - 1) / 2), high = std::min(view.size - 1, i + size / 2);
+      const int64_t low = std::max<int64_t>(0, i - (size - 1) / 2),
+                    high = std::min(view.size - 1, i + size / 2);
       for (int64_t j = low; j <= high; ++j) sum += v[place(j)] * v[place(j)];
       y[place(i)] = v[place(i)] / std::pow(bias + alpha / static_cast<double>(size) * sum, beta);
     }
@@ -206,7 +220,8 @@ void LpNormalization(OpCall& c) {
   ONNX_EXPECT(c, p == 1 || p == 2, "p is neither 1 nor 2");
   ForEachLine(ViewAt(x.shape(), axis), [&](auto place) {
     double norm = 0;
-    for (int64_t i = 0; i < x.dim(axis); ++i) norm += p == 1 ? std::fabs(y[place(i)]) : y[place(i)] * y[place(i)];
+    for (int64_t i = 0; i < x.dim(axis); ++i)
+      norm += p == 1 ? std::fabs(y[place(i)]) : y[place(i)] * y[place(i)];
     if (p == 2) norm = std::sqrt(norm);
     for (int64_t i = 0; i < x.dim(axis); ++i) y[place(i)] = norm == 0 ? 0 : y[place(i)] / norm;
   });
@@ -227,7 +242,8 @@ void MeanVarianceNormalization(OpCall& c) {
   std::vector<double> mean(groups), square(groups);
   const double size = static_cast<double>(x.count()) / static_cast<double>(std::max<size_t>(groups, 1));
   for (size_t k = 0; k < y.size(); ++k) mean[group[k]] += y[k] / size;
-  for (size_t k = 0; k < y.size(); ++k) square[group[k]] += (y[k] - mean[group[k]]) * (y[k] - mean[group[k]]) / size;
+  for (size_t k = 0; k < y.size(); ++k)
+    square[group[k]] += (y[k] - mean[group[k]]) * (y[k] - mean[group[k]]) / size;
   for (size_t k = 0; k < y.size(); ++k) y[k] = (y[k] - mean[group[k]]) / (std::sqrt(square[group[k]]) + 1e-9);
   c.Out(0, TensorOf<double>(x.type(), x.shape(), y));
 }

@@ -102,7 +102,8 @@ OnnxTensor Joined(OpCall& c, const std::vector<OnnxTensor>& parts, int64_t given
       shape[axis] += other[axis];
       other[axis] = shape[axis];
     }
-    if (other != shape || part.type() != parts[0].type()) c.Fail("what is joined differs in type or in another axis");
+    if (other != shape || part.type() != parts[0].type())
+      c.Fail("what is joined differs in type or in another axis");
     if (!c.ok()) return {};
   }
   if (!c.Affordable(shape)) return {};

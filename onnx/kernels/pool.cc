@@ -36,7 +36,8 @@ Planes PlanesOf(OpCall& c, bool global) {
   planes.shape = {x[0], x[1]};
   planes.shape.insert(planes.shape.end(), planes.window.stops.begin(), planes.window.stops.end());
   if (c.ok() && c.Affordable(planes.shape)) {
-    c.Spend(static_cast<double>(planes.count) * static_cast<double>(planes.window.kernel_count * planes.window.stop_count));
+    c.Spend(static_cast<double>(planes.count) *
+            static_cast<double>(planes.window.kernel_count * planes.window.stop_count));
   }
   return planes;
 }
@@ -70,7 +71,8 @@ void PoolMax(OpCall& c, bool global) {
           if (best < 0 || v > x[plane * w.image_count + best] || v != v) best = at;
         }
         from.push_back(best < 0 ? -1 : plane * w.image_count + best);
-        places.push_back(plane * w.image_count + (column_major && best >= 0 ? ColumnMajor(w.image, best) : best));
+        places.push_back(plane * w.image_count +
+                         (column_major && best >= 0 ? ColumnMajor(w.image, best) : best));
       }
     }
   });
@@ -108,17 +110,20 @@ double Mean(double sum, double count) { return count == 0 ? 0 : sum / count; }
 
 void AveragePool(OpCall& c) {
   const bool padding = c.Int("count_include_pad", 0) != 0;
-  Pool(c, false, padding, [](double a, double x) { return a + x; }, Mean);
+  Pool(
+      c, false, padding, [](double a, double x) { return a + x; }, Mean);
 }
 void GlobalAveragePool(OpCall& c) {
-  Pool(c, true, false, [](double a, double x) { return a + x; }, Mean);
+  Pool(
+      c, true, false, [](double a, double x) { return a + x; }, Mean);
 }
 
 void PoolLp(OpCall& c, bool global) {
   const double p = c.opset() < 2 ? c.Float("p", 2) : static_cast<double>(c.Int("p", 2));
   ONNX_EXPECT(c, p > 0, "p is not positive");
-  Pool(c, global, false, [p](double a, double x) { return a + std::pow(std::fabs(x), p); },
-       [p](double sum, double) { return std::pow(sum, 1 / p); });
+  Pool(
+      c, global, false, [p](double a, double x) { return a + std::pow(std::fabs(x), p); },
+      [p](double sum, double) { return std::pow(sum, 1 / p); });
 }
 void LpPool(OpCall& c) { PoolLp(c, false); }
 void GlobalLpPool(OpCall& c) { PoolLp(c, true); }
@@ -128,22 +133,26 @@ void MaxUnpool(OpCall& c) {
   const OnnxTensor& x = c.In(0);
   ONNX_EXPECT(c, x.rank() >= 3 && c.In(1).shape() == x.shape(), "input and indices differ in shape");
   const size_t rank = static_cast<size_t>(x.rank()) - 2;
-  const std::vector<int64_t> kernel = PerAxis(c, "kernel_shape", rank, 1, 1), strides = PerAxis(c, "strides", rank, 1, 1);
+  const std::vector<int64_t> kernel = PerAxis(c, "kernel_shape", rank, 1, 1),
+                             strides = PerAxis(c, "strides", rank, 1, 1);
   const std::vector<int64_t> pads = PerAxis(c, "pads", 2 * rank, 0, 0), indices = c.Ints(1);
   ONNX_EXPECT(c, true, "");
   Shape natural = x.shape();
-  for (size_t d = 0; d < rank; ++d) natural[d + 2] = (natural[d + 2] - 1) * strides[d] + kernel[d] - pads[d] - pads[d + rank];
+  for (size_t d = 0; d < rank; ++d)
+    natural[d + 2] = (natural[d + 2] - 1) * strides[d] + kernel[d] - pads[d] - pads[d + rank];
   ONNX_EXPECT(c, c.Affordable(natural), "");
   std::vector<int64_t> from(static_cast<size_t>(ElementCount(natural)), -1);
   for (size_t k = 0; k < indices.size(); ++k) {
-    ONNX_EXPECT(c, indices[k] >= 0 && indices[k] < static_cast<int64_t>(from.size()), "an index lies outside of the image");
+    ONNX_EXPECT(c, indices[k] >= 0 && indices[k] < static_cast<int64_t>(from.size()),
+                "an index lies outside of the image");
     from[indices[k]] = static_cast<int64_t>(k);
   }
   const OnnxTensor y = TakeElements(x, natural, from);
   if (!c.Has(2)) return c.Out(0, y);
   const Shape wanted = c.Ints(2);
   ONNX_EXPECT(c, c.Affordable(wanted) && wanted.size() == natural.size(), "output_shape is of another rank");
-  for (size_t d = 0; d < wanted.size(); ++d) ONNX_EXPECT(c, wanted[d] >= natural[d], "output_shape is smaller than the image");
+  for (size_t d = 0; d < wanted.size(); ++d)
+    ONNX_EXPECT(c, wanted[d] >= natural[d], "output_shape is smaller than the image");
   std::vector<int64_t> placed(static_cast<size_t>(ElementCount(wanted)), -1), index(wanted.size());
   const std::vector<int64_t> inner = Strides(natural);
   for (int64_t& at : placed) {
@@ -160,8 +169,10 @@ void MaxUnpool(OpCall& c) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"MaxPool", MaxPool}, {"GlobalMaxPool", GlobalMaxPool}, {"AveragePool", AveragePool}, {"GlobalAveragePool", GlobalAveragePool},
-    {"LpPool", LpPool},   {"GlobalLpPool", GlobalLpPool},   {"MaxUnpool", MaxUnpool},
+    {"MaxPool", MaxPool},         {"GlobalMaxPool", GlobalMaxPool},
+    {"AveragePool", AveragePool}, {"GlobalAveragePool", GlobalAveragePool},
+    {"LpPool", LpPool},           {"GlobalLpPool", GlobalLpPool},
+    {"MaxUnpool", MaxUnpool},
 };
 
 }  // namespace

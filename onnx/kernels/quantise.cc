@@ -10,8 +10,8 @@
 namespace twinforge {
 namespace {
 
-// For each element of x its place in a scale or zero point: one for all, one for each slice of an axis, or one
-// for each block along that axis.
+// For each element of x its place in a scale or zero point: one for all, one for each slice of an axis, or
+// one for each block along that axis.
 std::vector<int64_t> ScalePlaces(OpCall& c, const OnnxTensor& x, const OnnxTensor& scale) {
   std::vector<int64_t> at(static_cast<size_t>(x.count()), 0);
   const int64_t block = c.Int("block_size", 0);
@@ -49,7 +49,9 @@ ElementType TypeOr(OpCall& c, const char* attribute, ElementType absent) {
 }
 
 double Saturated8(ElementType type, double v) {
-  const double most = type == ElementType::kFloat8E4M3FN ? 448 : type == ElementType::kFloat8E4M3FNUZ ? 240 : 57344;
+  const double most = type == ElementType::kFloat8E4M3FN     ? 448
+                      : type == ElementType::kFloat8E4M3FNUZ ? 240
+                                                             : 57344;
   return std::isnan(v) ? v : std::clamp(v, -most, most);
 }
 
@@ -57,7 +59,8 @@ void QuantizeLinear(OpCall& c) {
   const OnnxTensor& x = c.In(0);
   const std::vector<double> v = c.Doubles(0), scale = c.Doubles(1);
   const ElementType to = c.Has(2) ? c.In(2).type() : TypeOr(c, "output_dtype", ElementType::kUint8);
-  const ElementType precision = TypeOr(c, "precision", IsFloatingElement(c.In(1).type()) ? c.In(1).type() : ElementType::kFloat);
+  const ElementType precision =
+      TypeOr(c, "precision", IsFloatingElement(c.In(1).type()) ? c.In(1).type() : ElementType::kFloat);
   std::vector<double> zero = c.Has(2) ? c.Doubles(2) : std::vector<double>(scale.size(), 0);
   const std::vector<int64_t> at = ScalePlaces(c, x, c.In(1));
   ONNX_EXPECT(c, zero.size() == scale.size(), "scale and zero point differ in shape");
@@ -70,7 +73,8 @@ void QuantizeLinear(OpCall& c) {
       y[k] = scaled + zero[at[k]];
       if (to != ElementType::kFloat4E2M1 && saturate) y[k] = Saturated8(to, y[k]);
     } else {
-      y[k] = std::clamp(std::nearbyint(scaled) + zero[at[k]], static_cast<double>(LowestOf(to)), static_cast<double>(HighestOf(to)));
+      y[k] = std::clamp(std::nearbyint(scaled) + zero[at[k]], static_cast<double>(LowestOf(to)),
+                        static_cast<double>(HighestOf(to)));
     }
   }
   c.Out(0, TensorOf<double>(to, x.shape(), y));
@@ -120,15 +124,19 @@ void QLinearMatMul(OpCall& c) {
   ONNX_EXPECT(c, true, "");
   const int64_t columns = c.In(3).rank() < 2 ? 1 : c.In(3).shape().back();
   const int64_t rows = c.In(0).rank() < 2 ? 1 : c.In(0).dim(c.In(0).rank() - 2);
-  ONNX_EXPECT(c, scale_a.size() == 1 || static_cast<int64_t>(scale_a.size()) == rows, "a_scale is neither one nor one for each row");
-  ONNX_EXPECT(c, scale_b.size() == 1 || static_cast<int64_t>(scale_b.size()) == columns, "b_scale is neither one nor one for each column");
+  ONNX_EXPECT(c, scale_a.size() == 1 || static_cast<int64_t>(scale_a.size()) == rows,
+              "a_scale is neither one nor one for each row");
+  ONNX_EXPECT(c, scale_b.size() == 1 || static_cast<int64_t>(scale_b.size()) == columns,
+              "b_scale is neither one nor one for each column");
   const ElementType to = c.In(7).type();
   std::vector<double> y(product.values.size());
   for (size_t k = 0; k < y.size(); ++k) {
     const int64_t at = static_cast<int64_t>(k);
-    const double sa = scale_a[scale_a.size() == 1 ? 0 : at / columns % rows], sb = scale_b[scale_b.size() == 1 ? 0 : at % columns];
+    const double sa = scale_a[scale_a.size() == 1 ? 0 : at / columns % rows],
+                 sb = scale_b[scale_b.size() == 1 ? 0 : at % columns];
     const double scaled = static_cast<double>(product.values[k]) * (sa * sb / scale_y);
-    y[k] = std::clamp(std::nearbyint(scaled + zero_y), static_cast<double>(LowestOf(to)), static_cast<double>(HighestOf(to)));
+    y[k] = std::clamp(std::nearbyint(scaled + zero_y), static_cast<double>(LowestOf(to)),
+                      static_cast<double>(HighestOf(to)));
   }
   c.Out(0, TensorOf<double>(to, product.shape, y));
 }

@@ -24,12 +24,14 @@ Activation ActivationOf(const std::string& given, std::optional<double> alpha, s
   if (name == "tanh") return [](double x) { return std::tanh(x); };
   if (name == "relu") return [](double x) { return x > 0 ? x : 0; };
   if (name == "softsign") return [](double x) { return x / (1 + std::fabs(x)); };
-  if (name == "softplus") return [](double x) { return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0); };
+  if (name == "softplus")
+    return [](double x) { return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0); };
   if (name == "affine") return [s = a(1), t = b(0)](double x) { return s * x + t; };
   if (name == "leakyrelu") return [s = a(0.01)](double x) { return x < 0 ? s * x : x; };
   if (name == "thresholdedrelu") return [s = a(1)](double x) { return x > s ? x : 0; };
   if (name == "scaledtanh") return [s = a(1), t = b(1)](double x) { return s * std::tanh(t * x); };
-  if (name == "hardsigmoid") return [s = a(0.2), t = b(0.5)](double x) { return std::clamp(s * x + t, 0.0, 1.0); };
+  if (name == "hardsigmoid")
+    return [s = a(0.2), t = b(0.5)](double x) { return std::clamp(s * x + t, 0.0, 1.0); };
   if (name == "elu") return [s = a(1)](double x) { return x < 0 ? s * std::expm1(x) : x; };
   return nullptr;
 }
@@ -47,7 +49,8 @@ struct Recurrence {
 std::vector<double> Optional(OpCall& c, int i, const Shape& wanted, bool transposed) {
   if (!c.Has(i)) return std::vector<double>(static_cast<size_t>(ElementCount(wanted)), 0);
   const OnnxTensor in = transposed && c.In(i).rank() == 3 ? Permuted(c.In(i), {1, 0, 2}) : c.In(i);
-  if (in.shape() != wanted || in.is_string()) c.Fail("an input is " + ShapeText(in.shape()) + ", not " + ShapeText(wanted));
+  if (in.shape() != wanted || in.is_string())
+    c.Fail("an input is " + ShapeText(in.shape()) + ", not " + ShapeText(wanted));
   return c.ok() ? Elements<double>(in) : std::vector<double>();
 }
 
@@ -59,7 +62,9 @@ void ReadActivations(OpCall& c, Recurrence& rec, const std::vector<std::string>&
     for (int64_t d = 0; d < rec.directions; ++d) names.insert(names.end(), defaults.begin(), defaults.end());
   }
   if (names.size() != wanted) return c.Fail("activations are not as many as the gates of each direction");
-  const auto at = [](const std::vector<double>& v, size_t k) { return k < v.size() ? std::optional<double>(v[k]) : std::nullopt; };
+  const auto at = [](const std::vector<double>& v, size_t k) {
+    return k < v.size() ? std::optional<double>(v[k]) : std::nullopt;
+  };
   for (size_t k = 0; k < names.size(); ++k) {
     rec.activations.push_back(ActivationOf(names[k], at(alpha, k), at(beta, k)));
     if (rec.activations.back() == nullptr) c.Fail("knows no such activation");
@@ -74,7 +79,8 @@ Recurrence RecurrenceOf(OpCall& c, int64_t gates, const std::vector<std::string>
   rec.directions = direction == "bidirectional" ? 2 : 1;
   rec.reverse = direction == "reverse";
   rec.clip = c.Float("clip", 0);
-  if (c.In(0).rank() != 3 || c.In(1).rank() != 3 || c.In(2).rank() != 3) c.Fail("its inputs have not three axes");
+  if (c.In(0).rank() != 3 || c.In(1).rank() != 3 || c.In(2).rank() != 3)
+    c.Fail("its inputs have not three axes");
   if (!c.ok()) return rec;
   const Shape& shape = c.In(0).shape();
   rec.time = shape[rec.batch_first ? 1 : 0];
@@ -94,12 +100,14 @@ Recurrence RecurrenceOf(OpCall& c, int64_t gates, const std::vector<std::string>
     rec.c0 = Optional(c, 6, {rec.directions, rec.batch, rec.hidden}, rec.batch_first);
     rec.peephole = Optional(c, 7, {rec.directions, 3 * rec.hidden}, false);
   }
-  if (static_cast<int64_t>(rec.lengths.size()) != rec.batch) c.Fail("lengths are not one for each of the batch");
+  if (static_cast<int64_t>(rec.lengths.size()) != rec.batch)
+    c.Fail("lengths are not one for each of the batch");
   for (const int64_t length : rec.lengths) {
     if (length < 0 || length > rec.time) c.Fail("a length is beyond the input");
   }
   ReadActivations(c, rec, defaults);
-  c.Spend(static_cast<double>(rec.directions * rec.time * rec.batch) * static_cast<double>(rows * (rec.input + rec.hidden)));
+  c.Spend(static_cast<double>(rec.directions * rec.time * rec.batch) *
+          static_cast<double>(rows * (rec.input + rec.hidden)));
   return rec;
 }
 
@@ -113,7 +121,9 @@ struct Cell {
 
   double Clipped(double v) const { return rec.clip > 0 ? std::clamp(v, -rec.clip, rec.clip) : v; }
   double Activate(size_t k, double v) const {
-    return rec.activations[static_cast<size_t>(direction) * (rec.activations.size() / static_cast<size_t>(rec.directions)) + k](Clipped(v));
+    return rec.activations[static_cast<size_t>(direction) *
+                               (rec.activations.size() / static_cast<size_t>(rec.directions)) +
+                           k](Clipped(v));
   }
   int64_t Row(int64_t gate, int64_t i) const { return (direction * rec.gates + gate) * rec.hidden + i; }
   double FromInput(int64_t gate, int64_t i) const {
@@ -134,7 +144,8 @@ using StepOf = void (*)(const Cell& cell, bool option);
 
 void RunRecurrence(OpCall& c, const Recurrence& rec, StepOf step, bool option) {
   ONNX_EXPECT(c, c.Affordable({rec.time, rec.directions, rec.batch, rec.hidden}), "");
-  std::vector<double> y(static_cast<size_t>(rec.time * rec.directions * rec.batch * rec.hidden)), h = rec.h0, state = rec.c0;
+  std::vector<double> y(static_cast<size_t>(rec.time * rec.directions * rec.batch * rec.hidden)),
+      h = rec.h0, state = rec.c0;
   state.resize(h.size());
   for (int64_t d = 0; d < rec.directions; ++d) {
     const bool backwards = rec.reverse || d == 1;
@@ -142,8 +153,10 @@ void RunRecurrence(OpCall& c, const Recurrence& rec, StepOf step, bool option) {
       const int64_t at = (d * rec.batch + b) * rec.hidden;
       for (int64_t s = 0; s < rec.lengths[b]; ++s) {
         const int64_t t = backwards ? rec.lengths[b] - 1 - s : s;
-        step({rec, d, rec.x.data() + (t * rec.batch + b) * rec.input, h.data() + at, state.data() + at}, option);
-        std::copy(h.begin() + at, h.begin() + at + rec.hidden, y.begin() + ((t * rec.directions + d) * rec.batch + b) * rec.hidden);
+        step({rec, d, rec.x.data() + (t * rec.batch + b) * rec.input, h.data() + at, state.data() + at},
+             option);
+        std::copy(h.begin() + at, h.begin() + at + rec.hidden,
+                  y.begin() + ((t * rec.directions + d) * rec.batch + b) * rec.hidden);
       }
     }
   }
@@ -164,7 +177,8 @@ void RunRecurrence(OpCall& c, const Recurrence& rec, StepOf step, bool option) {
 void StepRnn(const Cell& cell, bool) {
   const int64_t hidden = cell.rec.hidden;
   std::vector<double> next(static_cast<size_t>(hidden));
-  for (int64_t i = 0; i < hidden; ++i) next[i] = cell.Activate(0, cell.FromInput(0, i) + cell.FromHidden(0, i, cell.h));
+  for (int64_t i = 0; i < hidden; ++i)
+    next[i] = cell.Activate(0, cell.FromInput(0, i) + cell.FromHidden(0, i, cell.h));
   std::copy(next.begin(), next.end(), cell.h);
 }
 

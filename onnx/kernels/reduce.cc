@@ -80,16 +80,20 @@ void ReduceMean(OpCall& c) {
   });
 }
 void ReduceProd(OpCall& c) {
-  Reduce(c, 18, [](auto t) { return decltype(t){1}; }, [](auto a, auto x) { return a * x; }, kSame);
+  Reduce(
+      c, 18, [](auto t) { return decltype(t){1}; }, [](auto a, auto x) { return a * x; }, kSame);
 }
 void ReduceL1(OpCall& c) {
-  Reduce(c, 18, kZero, [](auto a, auto x) { return x < decltype(x){0} ? a - x : a + x; }, kSame);
+  Reduce(
+      c, 18, kZero, [](auto a, auto x) { return x < decltype(x){0} ? a - x : a + x; }, kSame);
 }
 void ReduceL2(OpCall& c) {
-  Reduce(c, 18, kZero, [](auto a, auto x) { return a + x * x; }, [](auto v, int64_t) { return SqrtOf(v); });
+  Reduce(
+      c, 18, kZero, [](auto a, auto x) { return a + x * x; }, [](auto v, int64_t) { return SqrtOf(v); });
 }
 void ReduceSumSquare(OpCall& c) {
-  Reduce(c, 18, kZero, [](auto a, auto x) { return a + x * x; }, kSame);
+  Reduce(
+      c, 18, kZero, [](auto a, auto x) { return a + x * x; }, kSame);
 }
 void ReduceLogSum(OpCall& c) {
   Reduce(c, 18, kZero, kAdd, [](auto v, int64_t) { return LogOf(v); });
@@ -100,14 +104,16 @@ void ReduceLogSumExp(OpCall& c) {
   const Groups groups = GroupsOf(c, 18);
   const std::vector<double> x = c.Doubles(0);
   ONNX_EXPECT(c, true, "");
-  std::vector<double> most(static_cast<size_t>(ElementCount(groups.shape)), -std::numeric_limits<double>::infinity());
+  std::vector<double> most(static_cast<size_t>(ElementCount(groups.shape)),
+                           -std::numeric_limits<double>::infinity());
   std::vector<double> sum(most.size(), 0);
   for (size_t k = 0; k < x.size(); ++k) most[groups.group[k]] = std::fmax(most[groups.group[k]], x[k]);
   for (size_t k = 0; k < x.size(); ++k) {
     const double m = most[groups.group[k]];
     sum[groups.group[k]] += std::isinf(m) ? (x[k] == m && m > 0 ? 1 : std::exp(x[k])) : std::exp(x[k] - m);
   }
-  for (size_t k = 0; k < sum.size(); ++k) sum[k] = (std::isinf(most[k]) && most[k] < 0 ? 0 : most[k]) + std::log(sum[k]);
+  for (size_t k = 0; k < sum.size(); ++k)
+    sum[k] = (std::isinf(most[k]) && most[k] < 0 ? 0 : most[k]) + std::log(sum[k]);
   c.Out(0, TensorOf<double>(c.In(0).type(), groups.shape, sum));
 }
 
@@ -125,13 +131,15 @@ T Extreme(ElementType type, bool low) {
 
 void ReduceMax(OpCall& c) {
   const ElementType type = c.In(0).type();
-  Reduce(c, 18, [=](auto t) { return Extreme<decltype(t)>(type, true); },
-         [](auto a, auto x) { return x > a || x != x ? x : a; }, kSame);
+  Reduce(
+      c, 18, [=](auto t) { return Extreme<decltype(t)>(type, true); },
+      [](auto a, auto x) { return x > a || x != x ? x : a; }, kSame);
 }
 void ReduceMin(OpCall& c) {
   const ElementType type = c.In(0).type();
-  Reduce(c, 18, [=](auto t) { return Extreme<decltype(t)>(type, false); },
-         [](auto a, auto x) { return x < a || x != x ? x : a; }, kSame);
+  Reduce(
+      c, 18, [=](auto t) { return Extreme<decltype(t)>(type, false); },
+      [](auto a, auto x) { return x < a || x != x ? x : a; }, kSame);
 }
 
 // Running sums and products along one axis.
@@ -166,10 +174,10 @@ void CumProd(OpCall& c) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"ReduceSum", ReduceSum},   {"ReduceMean", ReduceMean},           {"ReduceProd", ReduceProd},
-    {"ReduceL1", ReduceL1},     {"ReduceL2", ReduceL2},               {"ReduceSumSquare", ReduceSumSquare},
-    {"ReduceMax", ReduceMax},   {"ReduceMin", ReduceMin},             {"ReduceLogSum", ReduceLogSum},
-    {"CumSum", CumSum},         {"CumProd", CumProd},                 {"ReduceLogSumExp", ReduceLogSumExp},
+    {"ReduceSum", ReduceSum}, {"ReduceMean", ReduceMean}, {"ReduceProd", ReduceProd},
+    {"ReduceL1", ReduceL1},   {"ReduceL2", ReduceL2},     {"ReduceSumSquare", ReduceSumSquare},
+    {"ReduceMax", ReduceMax}, {"ReduceMin", ReduceMin},   {"ReduceLogSum", ReduceLogSum},
+    {"CumSum", CumSum},       {"CumProd", CumProd},       {"ReduceLogSumExp", ReduceLogSumExp},
 };
 
 }  // namespace

@@ -9,9 +9,32 @@ const KernelRow* FindKernel(absl::string_view domain, absl::string_view name) {
   using Key = std::pair<absl::string_view, absl::string_view>;
   static const auto& index = *[] {
     auto* map = new absl::flat_hash_map<Key, const KernelRow*>;
-    for (const auto rows :
-         {UnaryKernels(), BinaryKernels(), CastKernels(), ShapeKernels(), SliceKernels(), GatherKernels(), ReduceKernels(),
-          SelectKernels(), MatmulKernels(), NormKernels(), AttentionKernels(), QuantiseKernels(), ControlKernels(), ConvKernels(), PoolKernels(), ResizeKernels(), ImageKernels(), LossKernels(), RecurrentKernels(), SignalKernels(), TextKernels(), ClassicKernels(), MixerKernels()}) {
+    for (const auto rows : {UnaryKernels(),
+                            BinaryKernels(),
+                            CastKernels(),
+                            ShapeKernels(),
+                            SliceKernels(),
+                            GatherKernels(),
+                            ReduceKernels(),
+                            SelectKernels(),
+                            MatmulKernels(),
+                            NormKernels(),
+                            AttentionKernels(),
+                            QuantiseKernels(),
+                            ControlKernels(),
+                            ConvKernels(),
+                            PoolKernels(),
+                            ResizeKernels(),
+                            ImageKernels(),
+                            LossKernels(),
+                            RecurrentKernels(),
+                            SignalKernels(),
+                            TextKernels(),
+                            ClassicKernels(),
+                            MixerKernels(),
+                            ContribNormKernels(),
+                            ContribAttentionKernels(),
+                            ContribQuantisedKernels()}) {
       for (const KernelRow& row : rows) map->emplace(Key(row.domain, row.name), &row);
     }
     return map;

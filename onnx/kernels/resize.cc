@@ -115,7 +115,8 @@ std::vector<Sample> SamplesOf(const AxisResize& a, const ResizeRule& rule, OpCal
   return samples;
 }
 
-std::vector<double> AlongAxis(const std::vector<double>& x, const AxisView& view, const std::vector<Sample>& samples, double outside) {
+std::vector<double> AlongAxis(const std::vector<double>& x, const AxisView& view,
+                              const std::vector<Sample>& samples, double outside) {
   const int64_t out = static_cast<int64_t>(samples.size());
   std::vector<double> y(static_cast<size_t>(view.outer * out * view.inner));
   for (int64_t o = 0; o < view.outer; ++o) {
@@ -124,7 +125,8 @@ std::vector<double> AlongAxis(const std::vector<double>& x, const AxisView& view
       double* to = y.data() + (o * out + i) * view.inner;
       for (int64_t n = 0; n < view.inner; ++n) {
         if (s.outside) to[n] = outside;
-        for (size_t k = 0; k < s.at.size() && !s.outside; ++k) to[n] += s.weight[k] * x[(o * view.size + s.at[k]) * view.inner + n];
+        for (size_t k = 0; k < s.at.size() && !s.outside; ++k)
+          to[n] += s.weight[k] * x[(o * view.size + s.at[k]) * view.inner + n];
       }
     }
   }
@@ -171,12 +173,16 @@ void ResizeBy(OpCall& c, const std::vector<AxisResize>& axes, const ResizeRule& 
   std::vector<double> x = c.Doubles(0);
   Shape now = c.In(0).shape();
   for (size_t d = 0; d < axes.size(); ++d) {
-    const bool same = axes[d].in == axes[d].out && axes[d].scale == 1 && rule.coordinates != "tf_crop_and_resize";
+    const bool same =
+        axes[d].in == axes[d].out && axes[d].scale == 1 && rule.coordinates != "tf_crop_and_resize";
     if (same) continue;
     const std::vector<Sample> samples = SamplesOf(axes[d], rule, c);
     const AxisView view = ViewAt(now, static_cast<int64_t>(d));
     now[d] = axes[d].out;
-    ONNX_EXPECT(c, c.Affordable(now) && (samples.empty() || c.Spend(static_cast<double>(ElementCount(now)) * static_cast<double>(samples[0].at.size()))), "");
+    ONNX_EXPECT(c,
+                c.Affordable(now) && (samples.empty() || c.Spend(static_cast<double>(ElementCount(now)) *
+                                                                 static_cast<double>(samples[0].at.size()))),
+                "");
     x = AlongAxis(x, view, samples, rule.extrapolation);
   }
   c.Out(0, TensorOf<double>(c.In(0).type(), now, x));
@@ -188,7 +194,8 @@ int64_t Scaled(int64_t in, double scale, OpCall& c) {
   return c.ok() ? static_cast<int64_t>(out) : 0;
 }
 
-// One rule for all named axes: the size that keeps the aspect and is not larger (or not smaller) than asked for.
+// One rule for all named axes: the size that keeps the aspect and is not larger (or not smaller) than asked
+// for.
 void KeepAspect(std::vector<AxisResize>& axes, const std::vector<int64_t>& named, const std::string& policy) {
   double scale = axes[named[0]].scale;
   for (const int64_t axis : named) {
@@ -219,7 +226,8 @@ void Resize(OpCall& c) {
   const bool sized = c.Has(sizes_at) && c.In(sizes_at).count() > 0;
   ONNX_EXPECT(c, sized || c.Has(scales_at), "has neither scales nor sizes");
   const std::vector<double> numbers = c.Doubles(sized ? sizes_at : scales_at);
-  ONNX_EXPECT(c, numbers.size() == named.size() && !named.empty(), "scales or sizes are not one for each axis");
+  ONNX_EXPECT(c, numbers.size() == named.size() && !named.empty(),
+              "scales or sizes are not one for each axis");
   std::vector<AxisResize> axes;
   for (const int64_t extent : x.shape()) axes.push_back({extent, extent, 1, 0, 1});
   const bool crop = rule.coordinates == "tf_crop_and_resize";
@@ -241,14 +249,16 @@ void Upsample(OpCall& c) {
   const OnnxTensor& x = c.In(0);
   std::vector<double> scales = c.Has(1) ? c.Doubles(1) : c.FloatsAttr("scales");
   if (c.HasAttr("height_scale")) scales = {1, 1, c.Float("height_scale", 1), c.Float("width_scale", 1)};
-  ONNX_EXPECT(c, static_cast<int64_t>(scales.size()) == x.rank() && x.rank() > 0, "scales are not one for each axis");
+  ONNX_EXPECT(c, static_cast<int64_t>(scales.size()) == x.rank() && x.rank() > 0,
+              "scales are not one for each axis");
   ResizeRule rule;
   rule.mode = c.Str("mode", "nearest");
   if (rule.mode == "bilinear") rule.mode = "linear";
   rule.coordinates = "asymmetric";
   rule.nearest = "floor";
   std::vector<AxisResize> axes;
-  for (size_t d = 0; d < scales.size(); ++d) axes.push_back({x.shape()[d], Scaled(x.shape()[d], scales[d], c), scales[d], 0, 1});
+  for (size_t d = 0; d < scales.size(); ++d)
+    axes.push_back({x.shape()[d], Scaled(x.shape()[d], scales[d], c), scales[d], 0, 1});
   ONNX_EXPECT(c, true, "");
   ResizeBy(c, axes, rule);
 }

@@ -139,7 +139,8 @@ void Unique(OpCall& c) {
   }
   std::vector<const std::vector<int64_t>*> found;
   for (const auto& [slice, places] : slices) found.push_back(&places);
-  if (!sorted) std::sort(found.begin(), found.end(), [](const auto* a, const auto* b) { return (*a)[0] < (*b)[0]; });
+  if (!sorted)
+    std::sort(found.begin(), found.end(), [](const auto* a, const auto* b) { return (*a)[0] < (*b)[0]; });
   std::vector<int64_t> first, counts, inverse(static_cast<size_t>(view.size));
   for (const auto* places : found) {
     for (const int64_t i : *places) inverse[i] = static_cast<int64_t>(first.size());

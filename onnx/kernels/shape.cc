@@ -121,7 +121,8 @@ void Tile(OpCall& c) {
   ONNX_EXPECT(c, static_cast<int64_t>(repeats.size()) == x.rank(), "repeats are not one for each axis");
   Shape shape = x.shape();
   for (size_t d = 0; d < shape.size(); ++d) {
-    ONNX_EXPECT(c, repeats[d] >= 0 && (repeats[d] == 0 || shape[d] <= INT64_MAX / repeats[d]), "repeats too often");
+    ONNX_EXPECT(c, repeats[d] >= 0 && (repeats[d] == 0 || shape[d] <= INT64_MAX / repeats[d]),
+                "repeats too often");
     shape[d] *= repeats[d];
   }
   ONNX_EXPECT(c, c.Affordable(shape), "");
@@ -146,7 +147,8 @@ void ConstantOfShape(OpCall& c) {
 
 void EyeLike(OpCall& c) {
   ONNX_EXPECT(c, RankOf(c) == 2, "takes a matrix");
-  const std::optional<ElementType> type = ElementTypeFromCode(c.Int("dtype", static_cast<int64_t>(c.In(0).type())));
+  const std::optional<ElementType> type =
+      ElementTypeFromCode(c.Int("dtype", static_cast<int64_t>(c.In(0).type())));
   ONNX_EXPECT(c, type && BytesInMemory(*type) > 0, "names no type of numbers");
   const int64_t rows = c.In(0).dim(0), columns = c.In(0).dim(1), k = c.Int("k", 0);
   std::vector<double> y(static_cast<size_t>(rows * columns));
@@ -158,13 +160,15 @@ void EyeLike(OpCall& c) {
 
 void Range(OpCall& c) {
   for (int i = 0; i < 3; ++i) {
-    ONNX_EXPECT(c, c.In(i).count() == 1 && c.In(i).type() == c.In(0).type(), "takes three scalars of one type");
+    ONNX_EXPECT(c, c.In(i).count() == 1 && c.In(i).type() == c.In(0).type(),
+                "takes three scalars of one type");
   }
   const bool numbers = WithCarrier(c.In(0).type(), [&](auto zero) {
     using T = decltype(zero);
     const T start = Elements<T>(c.In(0))[0], limit = Elements<T>(c.In(1))[0], delta = Elements<T>(c.In(2))[0];
     ONNX_EXPECT(c, delta != T{0}, "its step is 0");
-    const double steps = std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
+    const double steps =
+        std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
     const int64_t count = steps >= 1 ? (steps < 1e15 ? static_cast<int64_t>(steps) : int64_t{1} << 50) : 0;
     ONNX_EXPECT(c, c.Affordable({count}), "");
     std::vector<T> y(static_cast<size_t>(count));
@@ -206,36 +210,52 @@ void Constant(OpCall& c) {
 }
 
 // [N, C, H, W] by way of six axes, transposed.
-void ThroughSixAxes(OpCall& c, const Shape& apart, const std::vector<int64_t>& permutation, const Shape& shape) {
+void ThroughSixAxes(OpCall& c, const Shape& apart, const std::vector<int64_t>& permutation,
+                    const Shape& shape) {
   c.Out(0, Permuted(c.In(0).WithShape(apart), permutation).WithShape(shape));
 }
 
 void DepthToSpace(OpCall& c) {
   const int64_t b = c.Int("blocksize", 0);
   const Shape& x = c.In(0).shape();
-  ONNX_EXPECT(c, x.size() == 4 && b > 0 && x[1] % (b * b) == 0, "takes [N, C, H, W] with C a multiple of the block");
+  ONNX_EXPECT(c, x.size() == 4 && b > 0 && x[1] % (b * b) == 0,
+              "takes [N, C, H, W] with C a multiple of the block");
   const int64_t depth = x[1] / (b * b);
   const Shape shape = {x[0], depth, x[2] * b, x[3] * b};
-  if (c.Str("mode", "DCR") == "DCR") return ThroughSixAxes(c, {x[0], b, b, depth, x[2], x[3]}, {0, 3, 4, 1, 5, 2}, shape);
+  if (c.Str("mode", "DCR") == "DCR")
+    return ThroughSixAxes(c, {x[0], b, b, depth, x[2], x[3]}, {0, 3, 4, 1, 5, 2}, shape);
   ThroughSixAxes(c, {x[0], depth, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3}, shape);
 }
 
 void SpaceToDepth(OpCall& c) {
   const int64_t b = c.Int("blocksize", 0);
   const Shape& x = c.In(0).shape();
-  ONNX_EXPECT(c, x.size() == 4 && b > 0 && x[2] % b == 0 && x[3] % b == 0, "takes [N, C, H, W] of whole blocks");
+  ONNX_EXPECT(c, x.size() == 4 && b > 0 && x[2] % b == 0 && x[3] % b == 0,
+              "takes [N, C, H, W] of whole blocks");
   const Shape shape = {x[0], x[1] * b * b, x[2] / b, x[3] / b};
   const bool rows_first = c.Str("mode", "DCR") != "CRD";
   const Shape apart = {x[0], x[1], x[2] / b, b, x[3] / b, b};
-  ThroughSixAxes(c, apart, rows_first ? std::vector<int64_t>{0, 3, 5, 1, 2, 4} : std::vector<int64_t>{0, 1, 3, 5, 2, 4}, shape);
+  ThroughSixAxes(c, apart,
+                 rows_first ? std::vector<int64_t>{0, 3, 5, 1, 2, 4} : std::vector<int64_t>{0, 1, 3, 5, 2, 4},
+                 shape);
 }
 
 constexpr KernelRow kRows[] = {
-    {"Shape", ShapeOf},     {"Size", Size},           {"Reshape", Reshape},
-    {"Flatten", Flatten},   {"Squeeze", Squeeze},     {"Unsqueeze", Unsqueeze},
-    {"Transpose", Transpose}, {"Expand", Expand},     {"Tile", Tile},
-    {"ConstantOfShape", ConstantOfShape}, {"EyeLike", EyeLike}, {"Range", Range},
-    {"Concat", Concat},     {"Constant", Constant},   {"DepthToSpace", DepthToSpace},
+    {"Shape", ShapeOf},
+    {"Size", Size},
+    {"Reshape", Reshape},
+    {"Flatten", Flatten},
+    {"Squeeze", Squeeze},
+    {"Unsqueeze", Unsqueeze},
+    {"Transpose", Transpose},
+    {"Expand", Expand},
+    {"Tile", Tile},
+    {"ConstantOfShape", ConstantOfShape},
+    {"EyeLike", EyeLike},
+    {"Range", Range},
+    {"Concat", Concat},
+    {"Constant", Constant},
+    {"DepthToSpace", DepthToSpace},
     {"SpaceToDepth", SpaceToDepth},
 };
 

@@ -31,13 +31,15 @@ std::vector<Complex> Transform(const std::vector<Complex>& x, bool inverse) {
 void Dft(OpCall& c) {
   const OnnxTensor& x = c.In(0);
   const bool inverse = c.Int("inverse", 0) != 0, onesided = c.Int("onesided", 0) != 0;
-  ONNX_EXPECT(c, x.rank() >= 2 && (x.shape().back() == 1 || x.shape().back() == 2), "its last axis is not one of real or complex numbers");
+  ONNX_EXPECT(c, x.rank() >= 2 && (x.shape().back() == 1 || x.shape().back() == 2),
+              "its last axis is not one of real or complex numbers");
   const int64_t axis = c.Axis(c.opset() < 20 ? c.Int("axis", 1) : c.IntScalar(2, -2), x.rank());
   ONNX_EXPECT(c, axis < x.rank() - 1, "transforms the axis of real and imaginary parts");
   const bool folded = inverse && onesided;  // half a spectrum to real numbers
   const int64_t given = x.dim(axis), length = c.IntScalar(1, folded ? 2 * (given - 1) : given);
   ONNX_EXPECT(c, length >= 1, "the transform has no length");
-  const int64_t out = onesided && !inverse ? length / 2 + 1 : length, parts = folded ? 1 : 2, in_parts = x.shape().back();
+  const int64_t out = onesided && !inverse ? length / 2 + 1 : length, parts = folded ? 1 : 2,
+                in_parts = x.shape().back();
   Shape shape = x.shape();
   shape[axis] = out;
   shape.back() = parts;
@@ -45,7 +47,10 @@ void Dft(OpCall& c) {
   ONNX_EXPECT(c, c.Affordable(shape) && c.Affordable({length}), "");
   Shape lines(x.shape().begin(), x.shape().end() - 1);
   const AxisView view = ViewAt(lines, axis);
-  ONNX_EXPECT(c, c.Spend(4.0 * static_cast<double>(view.outer * view.inner) * static_cast<double>(length) * static_cast<double>(length)), "");
+  ONNX_EXPECT(c,
+              c.Spend(4.0 * static_cast<double>(view.outer * view.inner) * static_cast<double>(length) *
+                      static_cast<double>(length)),
+              "");
   std::vector<double> y(static_cast<size_t>(ElementCount(shape)));
   for (int64_t line = 0; line < view.outer * view.inner; ++line) {
     const int64_t o = line / view.inner, n = line % view.inner;
@@ -72,14 +77,20 @@ void Stft(OpCall& c) {
   const std::vector<double> v = c.Doubles(0);
   std::vector<double> window = c.Has(2) ? c.Doubles(2) : std::vector<double>();
   const int64_t length = c.IntScalar(3, static_cast<int64_t>(window.size()));
-  ONNX_EXPECT(c, (x.rank() == 2 || x.rank() == 3) && step > 0 && length > 0 && length <= x.dim(1), "signal, step and length do not fit");
+  ONNX_EXPECT(c, (x.rank() == 2 || x.rank() == 3) && step > 0 && length > 0 && length <= x.dim(1),
+              "signal, step and length do not fit");
   if (window.empty()) window.assign(static_cast<size_t>(length), 1);
-  ONNX_EXPECT(c, static_cast<int64_t>(window.size()) == length, "the window is of another length than the frames");
+  ONNX_EXPECT(c, static_cast<int64_t>(window.size()) == length,
+              "the window is of another length than the frames");
   const int64_t batch = x.dim(0), samples = x.dim(1), parts = x.rank() == 3 ? x.dim(2) : 1;
   ONNX_EXPECT(c, parts == 1 || parts == 2, "its last axis is not one of real or complex numbers");
-  const int64_t frames = (samples - length) / step + 1, bins = c.Int("onesided", 1) != 0 ? length / 2 + 1 : length;
+  const int64_t frames = (samples - length) / step + 1,
+                bins = c.Int("onesided", 1) != 0 ? length / 2 + 1 : length;
   const Shape shape = {batch, frames, bins, 2};
-  ONNX_EXPECT(c, c.Affordable(shape) && c.Spend(4.0 * static_cast<double>(batch * frames) * static_cast<double>(length) * static_cast<double>(length)), "");
+  ONNX_EXPECT(c,
+              c.Affordable(shape) && c.Spend(4.0 * static_cast<double>(batch * frames) *
+                                             static_cast<double>(length) * static_cast<double>(length)),
+              "");
   std::vector<double> y;
   for (int64_t f = 0; f < batch * frames; ++f) {
     std::vector<Complex> frame;
@@ -121,28 +132,37 @@ void MelWeightMatrix(OpCall& c) {
   const int64_t bins = c.IntScalar(0, 0), length = c.IntScalar(1, 0), rate = c.IntScalar(2, 0);
   const double low = c.DoubleScalar(3, 0), high = c.DoubleScalar(4, 0);
   const std::optional<ElementType> type = OutputType(c);
-  ONNX_EXPECT(c, bins > 0 && length > 0 && rate > 0 && low >= 0 && high > low && c.Affordable({bins, length}), "its numbers are not positive");
+  ONNX_EXPECT(c, bins > 0 && length > 0 && rate > 0 && low >= 0 && high > low && c.Affordable({bins, length}),
+              "its numbers are not positive");
   const int64_t rows = length / 2 + 1;
   const auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
   const double step = (mel(high) - mel(low)) / static_cast<double>(bins + 2);
   std::vector<int64_t> edge;
   for (int64_t k = 0; k < bins + 2; ++k) {
     const double hertz = 700 * (std::pow(10, (static_cast<double>(k) * step + mel(low)) / 2595) - 1);
-    edge.push_back(static_cast<int64_t>(std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate))));
+    edge.push_back(static_cast<int64_t>(
+        std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate))));
     ONNX_EXPECT(c, edge.back() < rows, "its highest frequency is beyond the transform's");
   }
   std::vector<double> y(static_cast<size_t>(rows * bins));
   for (int64_t i = 0; i < bins; ++i) {
     const int64_t left = edge[i], middle = edge[i + 1], right = edge[i + 2];
     if (left == middle) y[middle * bins + i] = 1;
-    for (int64_t j = left; j <= middle && left != middle; ++j) y[j * bins + i] = static_cast<double>(j - left) / static_cast<double>(middle - left);
-    for (int64_t j = middle; j < right; ++j) y[j * bins + i] = static_cast<double>(right - j) / static_cast<double>(right - middle);
+    for (int64_t j = left; j <= middle && left != middle; ++j)
+      y[j * bins + i] = static_cast<double>(j - left) / static_cast<double>(middle - left);
+    for (int64_t j = middle; j < right; ++j)
+      y[j * bins + i] = static_cast<double>(right - j) / static_cast<double>(right - middle);
   }
   c.Out(0, TensorOf<double>(*type, {rows, bins}, y));
 }
 
 constexpr KernelRow kRows[] = {
-    {"DFT", Dft}, {"STFT", Stft}, {"HannWindow", HannWindow}, {"HammingWindow", HammingWindow}, {"BlackmanWindow", BlackmanWindow}, {"MelWeightMatrix", MelWeightMatrix},
+    {"DFT", Dft},
+    {"STFT", Stft},
+    {"HannWindow", HannWindow},
+    {"HammingWindow", HammingWindow},
+    {"BlackmanWindow", BlackmanWindow},
+    {"MelWeightMatrix", MelWeightMatrix},
 };
 
 }  // namespace

@@ -24,8 +24,9 @@ SliceSpec SpecOf(OpCall& c) {
   }
   spec.starts = inputs ? c.Ints(1) : c.IntsAttr("starts");
   spec.ends = inputs ? c.Ints(2) : c.IntsAttr("ends");
-  spec.axes = inputs && c.Has(3) ? c.Ints(3) : inputs ? Counted(static_cast<int64_t>(spec.starts.size()))
-                                                      : c.IntsAttr("axes", Counted(static_cast<int64_t>(spec.starts.size())));
+  spec.axes = inputs && c.Has(3) ? c.Ints(3)
+              : inputs           ? Counted(static_cast<int64_t>(spec.starts.size()))
+                                 : c.IntsAttr("axes", Counted(static_cast<int64_t>(spec.starts.size())));
   spec.steps = inputs && c.Has(4) ? c.Ints(4) : std::vector<int64_t>(spec.starts.size(), 1);
   return spec;
 }
@@ -33,7 +34,9 @@ SliceSpec SpecOf(OpCall& c) {
 void Slice(OpCall& c) {
   const SliceSpec spec = SpecOf(c);
   const OnnxTensor& x = c.In(0);
-  ONNX_EXPECT(c, spec.starts.size() == spec.ends.size() && spec.starts.size() == spec.axes.size() && spec.starts.size() == spec.steps.size(),
+  ONNX_EXPECT(c,
+              spec.starts.size() == spec.ends.size() && spec.starts.size() == spec.axes.size() &&
+                  spec.starts.size() == spec.steps.size(),
               "starts, ends, axes and steps are not of one length");
   NormalAxes(c, spec.axes, x.rank());
   ONNX_EXPECT(c, true, "");
@@ -46,8 +49,10 @@ void Slice(OpCall& c) {
     const auto bound = [&](int64_t at, int64_t low, int64_t high) {
       return std::clamp(at < 0 ? std::max(at, -size - 1) + size : at, low, high);
     };
-    const int64_t start = step > 0 ? bound(spec.starts[i], 0, size) : bound(spec.starts[i], 0, size - 1 < 0 ? 0 : size - 1);
-    const int64_t end = step > 0 ? bound(spec.ends[i], 0, size) : bound(spec.ends[i], -1, size - 1 < -1 ? -1 : size - 1);
+    const int64_t start =
+        step > 0 ? bound(spec.starts[i], 0, size) : bound(spec.starts[i], 0, size - 1 < 0 ? 0 : size - 1);
+    const int64_t end =
+        step > 0 ? bound(spec.ends[i], 0, size) : bound(spec.ends[i], -1, size - 1 < -1 ? -1 : size - 1);
     const int64_t distance = step > 0 ? end - start : start - end, stride = step > 0 ? step : -step;
     shape[axis] = distance <= 0 || size == 0 ? 0 : (distance - 1) / stride + 1;
     offset += start * strides[axis];
@@ -147,7 +152,8 @@ void Pad(OpCall& c) {
   const std::vector<int64_t> axes = inputs && c.Has(3) ? c.Ints(3) : Counted(rank);
   NormalAxes(c, axes, rank);
   ONNX_EXPECT(c, given.size() == 2 * axes.size(), "pads are not two for each axis");
-  ONNX_EXPECT(c, mode == "constant" || mode == "edge" || mode == "wrap" || mode == "reflect", "knows no such mode");
+  ONNX_EXPECT(c, mode == "constant" || mode == "edge" || mode == "wrap" || mode == "reflect",
+              "knows no such mode");
   std::vector<int64_t> low(static_cast<size_t>(rank), 0);
   Shape shape = x.shape();
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -253,7 +259,8 @@ void ReverseSequence(OpCall& c) {
   const int64_t batch = c.Int("batch_axis", 1), time = c.Int("time_axis", 0);
   const std::vector<int64_t> lengths = c.Ints(1);
   ONNX_EXPECT(c, x.rank() >= 2 && batch + time == 1 && batch * time == 0, "its axes are not 0 and 1");
-  ONNX_EXPECT(c, static_cast<int64_t>(lengths.size()) == x.dim(batch), "lengths are not one for each of the batch");
+  ONNX_EXPECT(c, static_cast<int64_t>(lengths.size()) == x.dim(batch),
+              "lengths are not one for each of the batch");
   const std::vector<int64_t> strides = Strides(x.shape());
   std::vector<int64_t> from = Counted(x.count()), index(x.shape().size());
   for (int64_t& at : from) {
@@ -266,8 +273,14 @@ void ReverseSequence(OpCall& c) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"Slice", Slice}, {"Split", Split},       {"SplitToSequence", SplitToSequence}, {"Pad", Pad},
-    {"Trilu", Trilu}, {"Compress", Compress}, {"CenterCropPad", CenterCropPad},     {"ReverseSequence", ReverseSequence},
+    {"Slice", Slice},
+    {"Split", Split},
+    {"SplitToSequence", SplitToSequence},
+    {"Pad", Pad},
+    {"Trilu", Trilu},
+    {"Compress", Compress},
+    {"CenterCropPad", CenterCropPad},
+    {"ReverseSequence", ReverseSequence},
 };
 
 }  // namespace

@@ -24,7 +24,11 @@ std::string InCase(const std::string& text, bool upper) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = [&](size_t k) { return static_cast<uint32_t>(static_cast<unsigned char>(text[k])); };
     const uint32_t lead = byte(i);
-    const size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
+    const size_t length = lead < 0x80       ? 1
+                          : lead >> 5 == 6  ? 2
+                          : lead >> 4 == 14 ? 3
+                          : lead >> 3 == 30 ? 4
+                                            : 0;
     uint32_t point = length <= 1 ? lead : lead & (0x7f >> length);
     bool sound = length > 0 && i + length <= text.size();
     for (size_t k = 1; sound && k < length; ++k) {
@@ -36,13 +40,15 @@ std::string InCase(const std::string& text, bool upper) {
       continue;
     }
     i += length;
-    const uint32_t turned = static_cast<uint32_t>(upper ? towupper_l(point, kUnicode) : towlower_l(point, kUnicode));
+    const uint32_t turned =
+        static_cast<uint32_t>(upper ? towupper_l(point, kUnicode) : towlower_l(point, kUnicode));
     if (turned < 0x80) {
       out += static_cast<char>(turned);
     } else if (turned < 0x800) {
       out += {static_cast<char>(0xc0 | turned >> 6), static_cast<char>(0x80 | (turned & 0x3f))};
     } else if (turned < 0x10000) {
-      out += {static_cast<char>(0xe0 | turned >> 12), static_cast<char>(0x80 | (turned >> 6 & 0x3f)), static_cast<char>(0x80 | (turned & 0x3f))};
+      out += {static_cast<char>(0xe0 | turned >> 12), static_cast<char>(0x80 | (turned >> 6 & 0x3f)),
+              static_cast<char>(0x80 | (turned & 0x3f))};
     } else {
       out += {static_cast<char>(0xf0 | turned >> 18), static_cast<char>(0x80 | (turned >> 12 & 0x3f)),
               static_cast<char>(0x80 | (turned >> 6 & 0x3f)), static_cast<char>(0x80 | (turned & 0x3f))};
@@ -53,16 +59,19 @@ std::string InCase(const std::string& text, bool upper) {
 
 void StringNormalizer(OpCall& c) {
   const OnnxTensor& x = c.In(0);
-  ONNX_EXPECT(c, x.is_string() && (x.rank() == 1 || (x.rank() == 2 && x.dim(0) == 1)), "takes strings [C] or [1, C]");
+  ONNX_EXPECT(c, x.is_string() && (x.rank() == 1 || (x.rank() == 2 && x.dim(0) == 1)),
+              "takes strings [C] or [1, C]");
   const std::string action = c.Str("case_change_action", "NONE");
   const bool sensitive = c.Int("is_case_sensitive", 0) != 0;
-  ONNX_EXPECT(c, action == "NONE" || action == "LOWER" || action == "UPPER", "knows no such case_change_action");
+  ONNX_EXPECT(c, action == "NONE" || action == "LOWER" || action == "UPPER",
+              "knows no such case_change_action");
   const auto compared = [&](const std::string& s) { return sensitive ? s : InCase(s, false); };
   std::set<std::string> stop;
   for (const std::string& word : c.StrsAttr("stopwords")) stop.insert(compared(word));
   std::vector<std::string> kept;
   for (const std::string& word : x.strings()) {
-    if (stop.count(compared(word)) == 0) kept.push_back(action == "NONE" ? word : InCase(word, action == "UPPER"));
+    if (stop.count(compared(word)) == 0)
+      kept.push_back(action == "NONE" ? word : InCase(word, action == "UPPER"));
   }
   if (kept.empty()) kept.push_back("");
   Shape shape = x.shape();
@@ -74,9 +83,11 @@ void StringConcat(OpCall& c) {
   ONNX_EXPECT(c, c.In(0).is_string() && c.In(1).is_string(), "takes strings");
   const Shape shape = BroadcastInputs(c, 0, 1);
   ONNX_EXPECT(c, true, "");
-  const std::vector<int64_t> a = BroadcastPlaces(c.In(0).shape(), shape), b = BroadcastPlaces(c.In(1).shape(), shape);
+  const std::vector<int64_t> a = BroadcastPlaces(c.In(0).shape(), shape),
+                             b = BroadcastPlaces(c.In(1).shape(), shape);
   std::vector<std::string> y;
-  for (size_t k = 0; k < a.size(); ++k) y.push_back(absl::StrCat(c.In(0).strings()[a[k]], c.In(1).strings()[b[k]]));
+  for (size_t k = 0; k < a.size(); ++k)
+    y.push_back(absl::StrCat(c.In(0).strings()[a[k]], c.In(1).strings()[b[k]]));
   c.Out(0, OnnxTensor(shape, y));
 }
 
@@ -157,18 +168,21 @@ Pool PoolOf(OpCall& c, int64_t shortest, int64_t longest) {
   for (size_t n = 0; n < starts.size() && c.ok(); ++n) {
     const int64_t size = static_cast<int64_t>(n) + 1, all = static_cast<int64_t>(tokens.size());
     const int64_t end = n + 1 < starts.size() ? starts[n + 1] : all;
-    if (starts[n] < 0 || end < starts[n] || end > all || (end - starts[n]) % size != 0) c.Fail("ngram_counts do not fit the pool");
+    if (starts[n] < 0 || end < starts[n] || end > all || (end - starts[n]) % size != 0)
+      c.Fail("ngram_counts do not fit the pool");
     for (int64_t at = starts[n]; c.ok() && at < end; at += size, ++next) {
-      if (next >= indexes.size() || indexes[next] < 0) return c.Fail("ngram_indexes do not fit the pool"), pool;
-      if (size >= shortest && size <= longest) pool[{tokens.begin() + at, tokens.begin() + at + size}] = static_cast<int64_t>(next);
+      if (next >= indexes.size() || indexes[next] < 0)
+        return c.Fail("ngram_indexes do not fit the pool"), pool;
+      if (size >= shortest && size <= longest)
+        pool[{tokens.begin() + at, tokens.begin() + at + size}] = static_cast<int64_t>(next);
     }
   }
   return pool;
 }
 
 // Counts n-grams of a row; those of one token only without skips.
-void CountNgrams(const std::vector<std::string>& row, const Pool& pool, int64_t shortest, int64_t longest, int64_t skips,
-                 std::vector<double>& counts) {
+void CountNgrams(const std::vector<std::string>& row, const Pool& pool, int64_t shortest, int64_t longest,
+                 int64_t skips, std::vector<double>& counts) {
   const int64_t length = static_cast<int64_t>(row.size());
   for (int64_t stride = 1; stride <= skips + 1; ++stride) {
     for (int64_t start = 0; start < length; ++start) {
@@ -186,11 +200,13 @@ void CountNgrams(const std::vector<std::string>& row, const Pool& pool, int64_t 
 
 void TfIdfVectorizer(OpCall& c) {
   const OnnxTensor& x = c.In(0);
-  const int64_t shortest = c.Int("min_gram_length", 1), longest = c.Int("max_gram_length", 1), skips = c.Int("max_skip_count", 0);
+  const int64_t shortest = c.Int("min_gram_length", 1), longest = c.Int("max_gram_length", 1),
+                skips = c.Int("max_skip_count", 0);
   const std::string mode = c.Str("mode", "TF");
   const std::vector<int64_t> indexes = c.IntsAttr("ngram_indexes");
   const std::vector<double> weights = c.FloatsAttr("weights");
-  ONNX_EXPECT(c, x.rank() <= 2 && shortest >= 1 && longest >= shortest && skips >= 0 && skips < 1e6, "its lengths do not fit");
+  ONNX_EXPECT(c, x.rank() <= 2 && shortest >= 1 && longest >= shortest && skips >= 0 && skips < 1e6,
+              "its lengths do not fit");
   const Pool pool = PoolOf(c, shortest, longest);
   ONNX_EXPECT(c, x.is_string() || x.carrier() == ElementCarrier::kInt64, "takes strings or integers");
   int64_t width = 0;
@@ -206,17 +222,22 @@ void TfIdfVectorizer(OpCall& c) {
   std::vector<double> y(static_cast<size_t>(rows * width));
   for (int64_t row = 0; row < rows; ++row) {
     std::vector<double> counts(indexes.size());
-    CountNgrams({tokens.begin() + row * length, tokens.begin() + (row + 1) * length}, pool, shortest, longest, skips, counts);
+    CountNgrams({tokens.begin() + row * length, tokens.begin() + (row + 1) * length}, pool, shortest, longest,
+                skips, counts);
     for (size_t k = 0; k < counts.size(); ++k) {
       const double weight = weights.empty() ? 1 : weights[k];
-      y[row * width + indexes[k]] += mode == "TF" ? counts[k] : mode == "IDF" ? (counts[k] > 0 ? weight : 0) : weight * counts[k];
+      y[row * width + indexes[k]] += mode == "TF"    ? counts[k]
+                                     : mode == "IDF" ? (counts[k] > 0 ? weight : 0)
+                                                     : weight * counts[k];
     }
   }
   c.Out(0, TensorOf<double>(ElementType::kFloat, shape, y));
 }
 
 constexpr KernelRow kRows[] = {
-    {"StringNormalizer", StringNormalizer}, {"StringConcat", StringConcat}, {"StringSplit", StringSplit}, {"RegexFullMatch", RegexFullMatch}, {"TfIdfVectorizer", TfIdfVectorizer},
+    {"StringNormalizer", StringNormalizer}, {"StringConcat", StringConcat},
+    {"StringSplit", StringSplit},           {"RegexFullMatch", RegexFullMatch},
+    {"TfIdfVectorizer", TfIdfVectorizer},
 };
 
 }  // namespace

@@ -41,8 +41,8 @@ void MapToBool(OpCall& c, F&& f) {
 double SigmoidOf(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
 double SoftplusOf(double x) { return std::log1p(std::exp(-std::fabs(x))) + (x > 0 ? x : 0); }
 
-#define ONNX_UNARY(Name, expression) \
-  void Name(OpCall& c) {             \
+#define ONNX_UNARY(Name, expression)                    \
+  void Name(OpCall& c) {                                \
     MapDoubles(c, [](double x) { return expression; }); \
   }
 ONNX_UNARY(Ceil, std::ceil(x))
@@ -68,8 +68,8 @@ ONNX_UNARY(Reciprocal, 1 / x)
 ONNX_UNARY(Sigmoid, SigmoidOf(x))
 ONNX_UNARY(Softplus, SoftplusOf(x))
 ONNX_UNARY(Softsign, x / (1 + std::fabs(x)))
-ONNX_UNARY(Mish, x * std::tanh(SoftplusOf(x)))
-ONNX_UNARY(HardSwish, x * std::fmax(0, std::fmin(1, x / 6 + 0.5)))
+ONNX_UNARY(Mish, x* std::tanh(SoftplusOf(x)))
+ONNX_UNARY(HardSwish, x* std::fmax(0, std::fmin(1, x / 6 + 0.5)))
 #undef ONNX_UNARY
 
 void Abs(OpCall& c) {
@@ -139,7 +139,8 @@ void Swish(OpCall& c) {
 void Gelu(OpCall& c) {
   const std::string approximate = c.Str("approximate", "none");
   ONNX_EXPECT(c, approximate == "none" || approximate == "tanh", "approximate is neither none nor tanh");
-  if (approximate == "none") return MapDoubles(c, [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); });
+  if (approximate == "none")
+    return MapDoubles(c, [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); });
   const double k = std::sqrt(2 / M_PI);
   MapDoubles(c, [=](double x) { return 0.5 * x * (1 + std::tanh(k * (x + 0.044715 * x * x * x))); });
 }
@@ -178,7 +179,8 @@ void BitwiseNot(OpCall& c) {
 void Clip(OpCall& c) {
   const OnnxTensor& in = c.In(0);
   for (int i = 1; i <= 2; ++i) {
-    ONNX_EXPECT(c, !c.Has(i) || (c.In(i).count() == 1 && c.In(i).type() == in.type()), "a bound is no scalar of the type");
+    ONNX_EXPECT(c, !c.Has(i) || (c.In(i).count() == 1 && c.In(i).type() == in.type()),
+                "a bound is no scalar of the type");
   }
   const bool numbers = WithCarrier(in.type(), [&](auto zero) {
     using T = decltype(zero);
@@ -197,20 +199,48 @@ void Clip(OpCall& c) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"Abs", Abs},         {"Neg", Neg},           {"Sign", Sign},
-    {"Ceil", Ceil},       {"Floor", Floor},       {"Round", Round},
-    {"Sqrt", Sqrt},       {"Exp", Exp},           {"Log", Log},
-    {"Sin", Sin},         {"Cos", Cos},           {"Tan", Tan},
-    {"Asin", Asin},       {"Acos", Acos},         {"Atan", Atan},
-    {"Sinh", Sinh},       {"Cosh", Cosh},         {"Tanh", Tanh},
-    {"Asinh", Asinh},     {"Acosh", Acosh},       {"Atanh", Atanh},
-    {"Erf", Erf},         {"Reciprocal", Reciprocal}, {"Sigmoid", Sigmoid},
-    {"Softplus", Softplus}, {"Softsign", Softsign}, {"Mish", Mish},
-    {"HardSwish", HardSwish}, {"Relu", Relu},     {"LeakyRelu", LeakyRelu},
-    {"Elu", Elu},         {"Celu", Celu},         {"Selu", Selu},
-    {"HardSigmoid", HardSigmoid}, {"Swish", Swish}, {"Gelu", Gelu},
-    {"ThresholdedRelu", ThresholdedRelu}, {"Shrink", Shrink}, {"IsNaN", IsNan},
-    {"IsInf", IsInf},     {"Not", Not},           {"BitwiseNot", BitwiseNot},
+    {"Abs", Abs},
+    {"Neg", Neg},
+    {"Sign", Sign},
+    {"Ceil", Ceil},
+    {"Floor", Floor},
+    {"Round", Round},
+    {"Sqrt", Sqrt},
+    {"Exp", Exp},
+    {"Log", Log},
+    {"Sin", Sin},
+    {"Cos", Cos},
+    {"Tan", Tan},
+    {"Asin", Asin},
+    {"Acos", Acos},
+    {"Atan", Atan},
+    {"Sinh", Sinh},
+    {"Cosh", Cosh},
+    {"Tanh", Tanh},
+    {"Asinh", Asinh},
+    {"Acosh", Acosh},
+    {"Atanh", Atanh},
+    {"Erf", Erf},
+    {"Reciprocal", Reciprocal},
+    {"Sigmoid", Sigmoid},
+    {"Softplus", Softplus},
+    {"Softsign", Softsign},
+    {"Mish", Mish},
+    {"HardSwish", HardSwish},
+    {"Relu", Relu},
+    {"LeakyRelu", LeakyRelu},
+    {"Elu", Elu},
+    {"Celu", Celu},
+    {"Selu", Selu},
+    {"HardSigmoid", HardSigmoid},
+    {"Swish", Swish},
+    {"Gelu", Gelu},
+    {"ThresholdedRelu", ThresholdedRelu},
+    {"Shrink", Shrink},
+    {"IsNaN", IsNan},
+    {"IsInf", IsInf},
+    {"Not", Not},
+    {"BitwiseNot", BitwiseNot},
     {"Clip", Clip},
 };
 

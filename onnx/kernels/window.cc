@@ -25,7 +25,8 @@ void PadSame(SlidingWindow& w, bool upper) {
 void CountStops(OpCall& c, SlidingWindow& w, bool ceil_mode) {
   for (size_t d = 0; d < w.image.size(); ++d) {
     const int64_t room = w.image[d] + w.low[d] + w.high[d] - Reach(w, d);
-    if (room < 0) return c.Fail(absl::StrCat("a window of ", Reach(w, d), " does not fit an axis of ", w.image[d]));
+    if (room < 0)
+      return c.Fail(absl::StrCat("a window of ", Reach(w, d), " does not fit an axis of ", w.image[d]));
     w.stops[d] = room / w.strides[d] + 1;
     const bool more = ceil_mode && room % w.strides[d] != 0;
     // A last stop that begins in the padding behind the image is none.

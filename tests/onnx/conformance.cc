@@ -5,8 +5,8 @@
 //   node/test_x     Foo   refused   TF2007 node "" (Foo): has no meaning here
 //   node/test_y     Bar   differs   output 0: element 3 is 1.5, not 1.25
 //
-// Comparison is the official runner's: same type and shape, |a - b| <= 1e-7 + 1e-3 |b|, NaN equals NaN, strings
-// and everything else exactly.
+// Comparison is the official runner's: same type and shape, |a - b| <= 1e-7 + 1e-3 |b| (BFLOAT16: 2^-6 |b|),
+// NaN equals NaN, strings and everything else exactly.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -31,10 +31,11 @@ std::string BytesOf(const fs::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-bool IsClose(double a, double b) {
+bool IsClose(double a, double b, ElementType type) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
   if (std::isinf(a) || std::isinf(b)) return a == b;
-  return std::fabs(a - b) <= 1e-7 + 1e-3 * std::fabs(b);
+  const double relative = type == ElementType::kBfloat16 ? 0x1p-6 : 1e-3;
+  return std::fabs(a - b) <= 1e-7 + relative * std::fabs(b);
 }
 
 // "" where they agree, else what differs.
@@ -47,7 +48,8 @@ std::string Difference(const OnnxTensor& got, const OnnxTensor& wanted) {
     std::vector<double> a, b;
     if (got.carrier() == ElementCarrier::kComplex) {
       for (const auto& v : Elements<std::complex<double>>(got)) a.push_back(imaginary ? v.imag() : v.real());
-      for (const auto& v : Elements<std::complex<double>>(wanted)) b.push_back(imaginary ? v.imag() : v.real());
+      for (const auto& v : Elements<std::complex<double>>(wanted))
+        b.push_back(imaginary ? v.imag() : v.real());
     } else if (IsFloatingElement(got.type())) {
       a = Elements<double>(got), b = Elements<double>(wanted);
     } else {
@@ -57,7 +59,7 @@ std::string Difference(const OnnxTensor& got, const OnnxTensor& wanted) {
       return absl::StrCat("element ", at.first - x.begin(), " is ", *at.first, ", not ", *at.second);
     }
     for (size_t k = 0; k < a.size(); ++k) {
-      if (!IsClose(a[k], b[k])) return absl::StrCat("element ", k, " is ", a[k], ", not ", b[k]);
+      if (!IsClose(a[k], b[k], got.type())) return absl::StrCat("element ", k, " is ", a[k], ", not ", b[k]);
     }
   }
   return "";
@@ -67,7 +69,8 @@ std::string Difference(const OnnxValue& got, const OnnxValue& wanted) {
   if (got.is_tensor() && wanted.is_tensor()) return Difference(got.tensor(), wanted.tensor());
   if (got.kind() != wanted.kind()) return absl::StrCat(ValueText(got), ", not ", ValueText(wanted));
   if (got.is_nothing()) return "";
-  if (got.items().size() != wanted.items().size()) return absl::StrCat(got.items().size(), " items, not ", wanted.items().size());
+  if (got.items().size() != wanted.items().size())
+    return absl::StrCat(got.items().size(), " items, not ", wanted.items().size());
   for (size_t i = 0; i < got.items().size(); ++i) {
     const std::string difference = Difference(got.items()[i], wanted.items()[i]);
     if (!difference.empty()) return absl::StrCat("item ", i, ": ", difference);
@@ -85,7 +88,8 @@ Verdict Refused(const absl::Status& status) {
   if (!said) return {"broken", std::string(status.message())};
   const size_t name = said->place.rfind("model.onnx: ");
   const std::string place = name == std::string::npos ? said->place : said->place.substr(name + 12);
-  return {said->code == 2007 ? "refused" : "fails", absl::StrCat("TF", said->code, " ", place, ": ", said->message)};
+  return {said->code == 2007 ? "refused" : "fails",
+          absl::StrCat("TF", said->code, " ", place, ": ", said->message)};
 }
 
 Verdict RunSet(const OnnxModel& model, const fs::path& set) {
@@ -109,7 +113,8 @@ Verdict RunTest(const fs::path& folder, std::string& operators) {
   const auto model = ReadOnnxModel((folder / "model.onnx").string());
   if (!model.ok()) return Refused(model.status());
   std::vector<std::string> names;
-  for (const OnnxNode& node : (*model)->graph.nodes) names.push_back(OperatorName(node.domain, node.proto->op_type()));
+  for (const OnnxNode& node : (*model)->graph.nodes)
+    names.push_back(OperatorName(node.domain, node.proto->op_type()));
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   for (const std::string& name : names) absl::StrAppend(&operators, operators.empty() ? "" : ",", name);
@@ -136,7 +141,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "%s\r", test.filename().c_str());  // the last one said is the one that crashed
     const Verdict verdict = RunTest(test, operators);
     const std::string name = (test.parent_path().filename() / test.filename()).string();
-    std::printf("%s\t%s\t%s\t%s\n", name.c_str(), operators.c_str(), verdict.word, Visible(verdict.why).c_str());
+    std::printf("%s\t%s\t%s\t%s\n", name.c_str(), operators.c_str(), verdict.word,
+                Visible(verdict.why).c_str());
     std::fflush(stdout);
   }
   return tests.empty() ? 1 : 0;
