@@ -37,6 +37,9 @@ struct Scope {
   }
 };
 
+// Names times the graphs that hand them on: what a small file could make large.
+constexpr int64_t kMostCaptures = 4000000;
+
 std::string NameText(absl::string_view name) { return JsonQuoted(name, 200); }
 
 template <typename Imports>
@@ -174,11 +177,9 @@ class Checker {
       return Error(2002, place, absl::StrCat("value ", NameText(name), " is made twice"));
     }
     // The format forbids a name of a graph around; files that have one mean their own.
-    for (const Scope* s = scope.around; s != nullptr && !shadowed_; s = s->around) {
+    for (const Scope* s = scope.around; s != nullptr && !hidden_name_; s = s->around) {
       if (s->slots.count(name) == 0) continue;
-      shadowed_ = true;
-      model_.warnings.push_back(
-          absl::StrCat(place, ": value ", NameText(name), " hides one of a graph around it"));
+      Note(hidden_name_, absl::StrCat(place, ": value ", NameText(name), " hides one of a graph around it"));
     }
     scope.Add(name);
     return absl::OkStatus();
@@ -236,6 +237,7 @@ class Checker {
         return Error(2002, place, absl::StrCat("output ", NameText(output.name()), " is made by nothing"));
       graph.outputs.push_back(slot);
     }
+    if (captures_ > kMostCaptures) return Error(2005, place, "hands too many names through too many graphs");
     return SortNodes(graph, place);
   }
 
@@ -247,25 +249,19 @@ class Checker {
     if (scope.around == nullptr) return -1;
     const int32_t outer = Resolve(const_cast<Scope&>(*scope.around), name);
     if (outer < 0) return -1;
+    if (++captures_ > kMostCaptures) return -1;
     const int32_t slot = scope.Add(name);
     scope.graph->captures.emplace_back(outer, slot);
     return slot;
   }
 
-  // Exporters have written a constant twice, under one name and with one value.
-  template <typename Nodes>
-  bool IsRepeatedConstant(const Nodes& nodes, int i, const Scope& scope) {
-    const NodeProto& proto = nodes.Get(i);
-    if (proto.op_type() != "Constant" || proto.output_size() != 1 || scope.slots.count(proto.output(0)) == 0)
-      return false;
-    for (int k = 0; k < i; ++k) {
-      const NodeProto& other = nodes.Get(k);
-      if (other.op_type() != "Constant" || other.output_size() != 1 || other.output(0) != proto.output(0))
-        continue;
-      return other.attribute_size() == 1 && proto.attribute_size() == 1 &&
-             other.attribute(0).SerializeAsString() == proto.attribute(0).SerializeAsString();
-    }
-    return false;
+  void Note(bool& said, const std::string& note) {
+    if (!said) model_.warnings.push_back(note);
+    said = true;
+  }
+
+  static bool IsConstant(const NodeProto& node) {
+    return node.op_type() == "Constant" && node.output_size() == 1;
   }
 
   template <typename Nodes>
@@ -273,17 +269,24 @@ class Checker {
                           const std::string& place) {
     std::vector<OnnxNode>& out = scope.graph->nodes;
     out.resize(static_cast<size_t>(nodes.size()));
+    absl::flat_hash_map<absl::string_view, int> constants;
     for (int i = 0; i < nodes.size(); ++i) {  // all names first: files are not always in order
       const NodeProto& proto = nodes.Get(i);
       for (const std::string& name : proto.output()) {
-        if (IsRepeatedConstant(nodes, i, scope)) {
-          model_.warnings.push_back(
-              absl::StrCat(place, ": constant ", NameText(name), " is made twice, alike"));
-          out[i].outputs.push_back(-1);
+        const auto known = constants.find(name);
+        if (known != constants.end() && IsConstant(proto)) {
+          // Exporters have written two constants under one name; the later one counts, as in onnxruntime.
+          OnnxNode& earlier = out[known->second];
+          out[i].outputs = earlier.outputs;
+          earlier.outputs = {-1};
+          known->second = i;
+          Note(constant_twice_,
+               absl::StrCat(place, ": constant ", NameText(name), " is made twice; the later one counts"));
           continue;
         }
         if (!name.empty()) TWIN_RETURN_IF_ERROR(Declare(scope, name, place));
         out[i].outputs.push_back(name.empty() ? -1 : static_cast<int32_t>(scope.graph->names.size()) - 1);
+        if (IsConstant(proto) && !name.empty()) constants.emplace(name, i);
       }
     }
     for (int i = 0; i < nodes.size(); ++i) {
@@ -350,7 +353,8 @@ class Checker {
   const ::onnx::ModelProto& proto_;
   std::map<FunctionKey, const OnnxFunction*> functions_;
   std::map<const OnnxFunction*, std::vector<const OnnxFunction*>> called_by_;
-  bool shadowed_ = false;                              // said once
+  bool hidden_name_ = false, constant_twice_ = false;  // noted once
+  int64_t captures_ = 0;
   std::vector<const OnnxFunction*>* calls_ = nullptr;  // of the function that is being checked
 };
 

@@ -1,7 +1,6 @@
 #include "onnx/read.h"
 
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,35 +17,13 @@ namespace io = google::protobuf::io;
 // A graph in a graph is four messages deep: graph, node, attribute, graph. Types and tensors need a few more.
 constexpr int kDeepestMessage = 3 * (kDeepestNesting + 1) + 40;
 
-// Reads a file from its beginning, in pieces.
-class FileStream : public io::CopyingInputStream {
- public:
-  explicit FileStream(const ReadableFile& file) : file_(file) {}
-
-  int Read(void* buffer, int size) override {
-    const int64_t count = std::min<int64_t>(size, file_.size() - at_);
-    if (count == 0) return 0;
-    status_ = file_.ReadAt(at_, count, static_cast<std::byte*>(buffer));
-    if (!status_.ok()) return -1;
-    at_ += count;
-    return static_cast<int>(count);
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  const ReadableFile& file_;
-  int64_t at_ = 0;
-  absl::Status status_;
-};
-
 absl::Status ParseFailed(const std::string& path) {
   return Error(2001, path, "is no ONNX model: its bytes do not parse as the format's message",
                "the file is cut short, damaged, of another kind, or nested too deeply");
 }
 
-absl::Status ParseFrom(io::ZeroCopyInputStream& stream, const std::string& path, ::onnx::ModelProto& out) {
-  io::CodedInputStream coded(&stream);
+absl::Status ParseFrom(absl::string_view bytes, const std::string& path, ::onnx::ModelProto& out) {
+  io::CodedInputStream coded(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
   coded.SetRecursionLimit(kDeepestMessage);
   const bool parsed = out.ParseFromCodedStream(&coded) && coded.ConsumedEntireMessage();
   return parsed ? absl::OkStatus() : ParseFailed(path);
@@ -73,11 +50,13 @@ absl::StatusOr<std::unique_ptr<OnnxModel>> ReadOnnxModel(const std::string& path
                  "the format keeps larger tensors in files beside the model");
   }
   auto proto = std::make_shared<::onnx::ModelProto>();
-  FileStream pieces(*file);
-  io::CopyingInputStreamAdaptor stream(&pieces, 1 << 16);
-  const absl::Status parsed = ParseFrom(stream, path, *proto);
-  TWIN_RETURN_IF_ERROR(pieces.status());
-  TWIN_RETURN_IF_ERROR(parsed);
+  {
+    // From one flat buffer, so that each string is allocated once, at its size: a stream would let them grow.
+    const std::unique_ptr<char[]> bytes(new char[static_cast<size_t>(file->size())]);
+    TWIN_RETURN_IF_ERROR(file->ReadAt(0, file->size(), reinterpret_cast<std::byte*>(bytes.get())));
+    const absl::string_view all(bytes.get(), static_cast<size_t>(file->size()));
+    TWIN_RETURN_IF_ERROR(ParseFrom(all, path, *proto));
+  }
   TWIN_RETURN_IF_ERROR(file->CheckUnchanged());
   return Checked(std::move(proto), std::make_shared<ExternalFiles>(path), path);
 }
@@ -86,8 +65,7 @@ absl::StatusOr<std::unique_ptr<OnnxModel>> ParseOnnxModel(absl::string_view byte
   if (bytes.empty()) return Error(2001, name, "is empty");
   if (bytes.size() > INT32_MAX) return ParseFailed(name);
   auto proto = std::make_shared<::onnx::ModelProto>();
-  io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-  TWIN_RETURN_IF_ERROR(ParseFrom(stream, name, *proto));
+  TWIN_RETURN_IF_ERROR(ParseFrom(bytes, name, *proto));
   return Checked(std::move(proto), std::make_shared<ExternalFiles>(), name);
 }
 

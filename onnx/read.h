@@ -6,7 +6,7 @@
 //   (external_files.h) TF2005  subgraphs, functions or types nested more deeply than kDeepestNesting;
 //   functions that call themselves TF2006  a version of the format that is newer than this reader
 //
-// The file is parsed from a stream of small buffers: what is held is the parsed message, once.
+// While it is parsed, the file's bytes and the message are held, twice its size; then the message alone.
 #ifndef TWINFORGE_ONNX_READ_H_
 #define TWINFORGE_ONNX_READ_H_
 

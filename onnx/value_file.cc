@@ -231,6 +231,12 @@ absl::StatusOr<absl::flat_hash_map<std::string, OnnxValue>> ReadInputFolder(cons
     }
     TWIN_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(path, kLargest));
     TWIN_ASSIGN_OR_RETURN(OnnxValue value, ParseValue(bytes, input.type(), path));
+    const auto& declared = input.type().tensor_type();
+    // Writers give a scalar as one element of one axis.
+    if (value.is_tensor() && value.tensor().shape() == Shape{1} && declared.has_shape() &&
+        declared.shape().dim_size() == 0) {
+      value = OnnxValue(value.tensor().WithShape({}));
+    }
     TWIN_RETURN_IF_ERROR(CheckDeclared(value, input.type(), path));
     values[input.name()] = std::move(value);
   }

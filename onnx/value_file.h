@@ -34,7 +34,8 @@ std::string ValueText(const OnnxValue& value);
 absl::Status CheckDeclared(const OnnxValue& value, const ::onnx::TypeProto& type, const std::string& place);
 
 // `input_K.pb` in `folder` for each graph input that has no initializer, K counting those from 0. TF2009
-// where a file is missing, does not fit what is declared, or belongs to no input.
+// where a file is missing, does not fit what is declared, or belongs to no input. One element where a scalar
+// is declared is one.
 absl::StatusOr<absl::flat_hash_map<std::string, OnnxValue>> ReadInputFolder(const OnnxModel& model,
                                                                             const std::string& folder);
 

@@ -281,16 +281,17 @@ void Attend(OpCall& c, const HeadTensor& q, const HeadTensor& k, const HeadTenso
   spec.sizes = {q.batch, q.heads, k.heads, q.length, k.length, q.width, v.width};
   const double scale = c.Float("scale", 0);
   spec.scale = scale == 0 ? 1 / std::sqrt(static_cast<double>(q.width)) : scale;
+  // A mask of -10000 takes digits from what it is added to.
+  spec.score_type = c.In(0).type() == ElementType::kDouble ? ElementType::kDouble : ElementType::kFloat;
   ONNX_EXPECT(c, c.Affordable({q.batch, q.heads, q.length, k.length}), "");
   spec.bias.assign(static_cast<size_t>(q.batch * q.heads * q.length * k.length), 0);
   AddKeyMask(c, mask_at, spec);
   if (c.ok()) AddBias(c, bias_at, spec);
   ONNX_EXPECT(c, true, "");
   if (c.Int("unidirectional", 0) != 0) {
-    const double hidden = c.Float("mask_filter_value", -10000);
     for (size_t n = 0; n < spec.bias.size(); ++n) {
       const int64_t j = static_cast<int64_t>(n) % k.length, i = static_cast<int64_t>(n) / k.length % q.length;
-      if (j > i + before) spec.bias[n] += hidden;
+      if (j > i + before) spec.bias[n] = kHidden;
     }
   }
   const AttentionResult result = AttentionOf(c, spec, q.x, k.x, v.x);

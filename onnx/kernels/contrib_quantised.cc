@@ -140,7 +140,7 @@ struct ExpertAct {
 
 double Activated(const ExpertAct& act, double x) {
   if (act.name == "relu") return x > 0 ? x : 0;
-  if (act.name == "gelu") return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+  if (act.name == "gelu") return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   if (act.name == "silu") return x / (1 + std::exp(-x));
   return x;
 }

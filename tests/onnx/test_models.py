@@ -36,8 +36,11 @@ def test_golden_outputs(tool, tmp_path, name):
     for row in rows:
         if row["role"] == "output":
             wanted = read_data(MODELS / name / "golden" / row["file"])
+            got = read_data(tmp_path / "out" / row["file"])
+            if got.ndim == 0:  # the golden data were written with an axis more
+                wanted = wanted.reshape(())
             # float32's own order of sums, float16's roundings where the model is in it
-            close(read_data(tmp_path / "out" / row["file"]), wanted, 2e-2 if "float16" in row["dtype"] else 1e-4)
+            close(got, wanted, 2e-2 if "float16" in row["dtype"] else 1e-4)
 
 
 @pytest.mark.parametrize("name", ["light_densenet121", "light_resnet50", "light_shufflenet", "light_squeezenet"])
