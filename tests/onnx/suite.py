@@ -1,6 +1,6 @@
 """Runs the standard's tests by tests/onnx/onnx_conformance, and says them as a table per operator.
 
-    python tests/onnx/suite.py --write      writes the table of docs/onnx.md anew
+    python tests/onnx/suite.py write      writes the table of docs/onnx.md anew
 """
 import csv
 import os
@@ -72,7 +72,7 @@ def written_table():
 
 def main():
     text = table(run_archive())
-    if "--write" in sys.argv[1:]:
+    if "write" in sys.argv[1:]:
         page = PAGE.read_text()
         PAGE.write_text(page.split(BEGIN)[0] + BEGIN + "\n" + text + "\n" + END + page.split(END)[1])
     print(text)

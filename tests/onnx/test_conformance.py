@@ -44,4 +44,4 @@ def test_the_core_passes(results):
 
 
 def test_the_page_has_the_table(results):
-    assert suite.written_table() == suite.table(results), "python tests/onnx/suite.py --write"
+    assert suite.written_table() == suite.table(results), "python tests/onnx/suite.py write"
