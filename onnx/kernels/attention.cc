@@ -148,8 +148,12 @@ void AddMask(OpCall& c, AttentionSpec& spec) {
   ONNX_EXPECT(c, !shape.empty() && shape.back() <= s.keys, "the mask has more keys than there are");
   const int64_t given = shape.back();
   std::vector<double> values = c.Doubles(3), padded;
+  Shape stretched = shape;
+  stretched.back() = s.keys;
+  ONNX_EXPECT(c, c.Affordable(stretched), "");
   ONNX_EXPECT(c, true, "");
-  for (int64_t row = 0; row < mask.count() / std::max<int64_t>(given, 1); ++row) {
+  const int64_t rows = ElementCount(Shape(shape.begin(), shape.end() - 1));
+  for (int64_t row = 0; row < rows; ++row) {
     for (int64_t j = 0; j < s.keys; ++j) {
       const double v = j < given ? values[row * given + j] : hides ? 0 : kHidden;
       padded.push_back(!hides ? v : v != 0 ? 0 : kHidden);

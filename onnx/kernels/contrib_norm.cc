@@ -57,9 +57,11 @@ void SimplifiedLayerNormalization(OpCall& c) {
     width *= x.dim(d);
     statistics[d] = 1;
   }
-  const NormalisedLines out =
-      NormaliseLines(c, c.Doubles(0), width, c.Float("epsilon", 1e-5f), false, c.Doubles(1), {});
-  ONNX_EXPECT(c, true, "");
+  const std::vector<double> ones(static_cast<size_t>(width), 1), gamma = c.Doubles(1);
+  NormalisedLines out = NormaliseLines(c, c.Doubles(0), width, c.Float("epsilon", 1e-5f), false, ones, {});
+  ONNX_EXPECT(c, BroadcastsTo(c.In(1).shape(), x.shape()), "gamma does not broadcast to the input");
+  const std::vector<int64_t> at = BroadcastPlaces(c.In(1).shape(), x.shape());
+  for (size_t k = 0; k < at.size(); ++k) out.y[k] *= gamma[at[k]];
   c.Out(0, TensorOf<double>(x.type(), x.shape(), out.y));
   c.Out(1, TensorOf<double>(ElementType::kFloat, statistics, out.inverse));
 }

@@ -7,6 +7,9 @@
 namespace twinforge {
 namespace {
 
+// What holding a value, or copying one of a sequence, counts for: loops may go on for long.
+constexpr double kWorkOfHolding = 1e5, kWorkOfCopying = 1e3;
+
 void Identity(OpCall& c) { c.Out(0, c.Value(0)); }
 
 void If(OpCall& c) {
@@ -71,6 +74,7 @@ void Loop(OpCall& c) {
                 outputs[0].is_tensor() && outputs[0].tensor().count() == 1 &&
                     outputs[0].tensor().type() == ElementType::kBool,
                 "the body's condition is no bool");
+    ONNX_EXPECT(c, c.Spend(kWorkOfHolding * static_cast<double>(scans)), "");
     go_on = Elements<int64_t>(outputs[0].tensor())[0] != 0;
     for (int s = 0; s < carried; ++s) state[s] = std::move(outputs[s + 1]);
     for (size_t s = 0; s < scans; ++s)
@@ -228,6 +232,7 @@ void SequenceAt(OpCall& c) {
 
 void SequenceInsert(OpCall& c) {
   if (!IsSequence(c, 0)) return;
+  ONNX_EXPECT(c, c.Spend(kWorkOfCopying * static_cast<double>(c.Value(0).items().size())), "");
   std::vector<OnnxValue> items = c.Value(0).items();
   const int64_t count = static_cast<int64_t>(items.size()), at = Position(c, 2, count, true, count);
   ONNX_EXPECT(c, true, "");
