@@ -1,6 +1,6 @@
 #include "onnx/op_call.h"
 
-#include <limits>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
@@ -133,7 +133,10 @@ bool OpCall::Affordable(const Shape& shape) {
   for (const int64_t extent : shape) {
     if (extent < 0) Fail(absl::StrCat("asks for a tensor ", ShapeText(shape)));
   }
-  const std::optional<int64_t> count = CheckedElementCount(shape);
+  // Without elements a shape is a loop's bound all the same: its other extents count.
+  Shape bound = shape;
+  for (int64_t& extent : bound) extent = std::max<int64_t>(extent, 1);
+  const std::optional<int64_t> count = CheckedElementCount(bound);
   if (ok() && (!count || *count > runner_.limits().elements)) {
     Fail(Error(1902, "",
                absl::StrCat("asks for a tensor ", ShapeText(shape), "; ", runner_.limits().elements,

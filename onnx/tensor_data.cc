@@ -14,6 +14,9 @@ namespace {
 
 using ::onnx::TensorProto;
 
+// Of a shape without elements, what its other extents make: loops run over them.
+constexpr int64_t kMostWithoutElements = int64_t{1} << 27;
+
 // The field in which typed data of a type lies.
 enum class Field { kFloat, kInt32, kString, kInt64, kDouble, kUint64 };
 
@@ -82,6 +85,14 @@ absl::StatusOr<Header> HeaderOf(const TensorProto& t, const std::string& place) 
                  absl::StrCat("has a shape ", ShapeText(header.shape).substr(0, 200), " that is none"));
   }
   header.count = *count;
+  if (*count == 0) {
+    Shape bound = header.shape;
+    for (int64_t& extent : bound) extent = std::max<int64_t>(extent, 1);
+    if (CheckedElementCount(bound).value_or(INT64_MAX) > kMostWithoutElements) {
+      return Error(2003, place,
+                   absl::StrCat("has no element, and a shape ", ShapeText(header.shape).substr(0, 200)));
+    }
+  }
   return header;
 }
 

@@ -75,6 +75,12 @@ AttentionResult AttentionOf(OpCall& c, const AttentionSpec& spec, const std::vec
   return out;
 }
 
+int64_t HeadCount(OpCall& c, absl::string_view attribute) {
+  const int64_t heads = c.Int(attribute, 0);
+  if (heads > (1 << 16)) c.Fail("has more heads than any model");
+  return heads;
+}
+
 std::vector<double> SplitHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads,
                                int64_t width) {
   std::vector<double> y(x.size());
@@ -195,8 +201,8 @@ void Attention(OpCall& c) {
   ONNX_EXPECT(c, c.Has(1) && c.Has(2), "has no key or no value");
   const ElementType type = c.In(0).type();
   ONNX_EXPECT(c, IsFloatingElement(type), "takes floating numbers");
-  const int64_t kv_heads = c.Int("kv_num_heads", 0);
-  const Heads q = HeadsOf(c, 0, c.Int("q_num_heads", 0));
+  const int64_t kv_heads = HeadCount(c, "kv_num_heads");
+  const Heads q = HeadsOf(c, 0, HeadCount(c, "q_num_heads"));
   Heads k = HeadsOf(c, 1, kv_heads), v = HeadsOf(c, 2, kv_heads);
   ONNX_EXPECT(c,
               q.batch == k.batch && k.batch == v.batch && k.heads == v.heads && k.length == v.length &&
@@ -257,7 +263,7 @@ void Attention(OpCall& c) {
 void RotaryEmbedding(OpCall& c) {
   const OnnxTensor& x = c.In(0);
   const bool four = x.rank() == 4;
-  const int64_t heads = four ? x.dim(1) : c.Int("num_heads", 0);
+  const int64_t heads = four ? x.dim(1) : HeadCount(c, "num_heads");
   Heads h = HeadsOf(c, 0, heads);
   std::vector<double> cosine = c.Doubles(1), sine = c.Doubles(2);
   ONNX_EXPECT(c, c.In(1).shape() == c.In(2).shape() && c.In(1).rank() == (c.Has(3) ? 2 : 3),

@@ -37,6 +37,9 @@ struct AttentionResult {
 AttentionResult AttentionOf(OpCall& c, const AttentionSpec& spec, const std::vector<double>& q,
                             const std::vector<double>& k, const std::vector<double>& v);
 
+// An attribute that counts heads; a failure where it is beyond what any model has.
+int64_t HeadCount(OpCall& c, absl::string_view attribute);
+
 // [batch, length, heads * width] as [batch, heads, length, width], and back.
 std::vector<double> SplitHeads(const std::vector<double>& x, int64_t batch, int64_t length, int64_t heads,
                                int64_t width);

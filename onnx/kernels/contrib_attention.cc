@@ -77,7 +77,7 @@ void RotaryEmbedding(OpCall& c) {
   ONNX_EXPECT(c, x.rank() == 3 || x.rank() == 4, "takes three or four axes");
   ONNX_EXPECT(c, c.In(2).rank() == 2, "its caches do not fit");
   const int64_t heads = x.rank() == 4 ? x.dim(1)
-                        : given > 0   ? c.Int("num_heads", 0)
+                        : given > 0   ? HeadCount(c, "num_heads")
                                       : x.dim(2) / std::max<int64_t>(1, 2 * c.In(2).dim(1));
   ONNX_EXPECT(c, heads > 0 && (x.rank() == 4 || x.dim(2) % heads == 0),
               "num_heads does not divide the input");
@@ -124,7 +124,7 @@ struct GroupQuery {
 
 // Queries, keys and values, packed in one input or in three.
 bool ReadGroupQuery(OpCall& c, GroupQuery& g) {
-  const int64_t heads = c.Int("num_heads", 0), kv_heads = c.Int("kv_num_heads", 0);
+  const int64_t heads = HeadCount(c, "num_heads"), kv_heads = HeadCount(c, "kv_num_heads");
   if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || c.In(0).rank() != 3)
     return c.Fail("its heads do not fit"), false;
   const int64_t batch = c.In(0).dim(0), length = c.In(0).dim(1), all = c.In(0).dim(2);
@@ -311,7 +311,7 @@ HeadTensor Unpacked(OpCall& c, int i, int64_t which) {
 
 // query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value.
 void MultiHeadAttention(OpCall& c) {
-  const int64_t heads = c.Int("num_heads", 0);
+  const int64_t heads = HeadCount(c, "num_heads");
   ONNX_EXPECT(c, heads > 0 && IsFloatingElement(c.In(0).type()), "has no heads");
   for (int i = 8; i < c.inputs(); ++i) {
     if (c.Has(i)) return c.Refuse("its inputs behind past_value have no meaning here");
@@ -360,7 +360,7 @@ void MultiHeadAttention(OpCall& c) {
 
 // input, weights [in, q + k + v], bias, mask, past [2, batch, heads, length, width], attention_bias.
 void MergedAttention(OpCall& c) {
-  const int64_t heads = c.Int("num_heads", 0);
+  const int64_t heads = HeadCount(c, "num_heads");
   ONNX_EXPECT(c, heads > 0 && c.In(0).rank() == 3 && c.In(1).rank() == 2, "has no heads, or another rank");
   if (c.Int("do_rotary", 0) != 0 || c.Has(6))
     return c.Refuse("do_rotary and shared pasts have no meaning here");

@@ -27,7 +27,8 @@ void LinearAttention(OpCall& c) {
   ONNX_EXPECT(c, gated || delta || rule == "linear", "knows no such update_rule");
   for (int i = 0; i < 3; ++i)
     ONNX_EXPECT(c, c.Has(i) && c.In(i).rank() == 3, "takes [batch, time, heads * width]");
-  LinearSizes s{c.In(0).dim(0), c.In(0).dim(1), c.Int("q_num_heads", 0), c.Int("kv_num_heads", 0), 0, 0};
+  LinearSizes s{
+      c.In(0).dim(0), c.In(0).dim(1), HeadCount(c, "q_num_heads"), HeadCount(c, "kv_num_heads"), 0, 0};
   ONNX_EXPECT(c, s.heads > 0 && s.kv_heads > 0 && s.heads % s.kv_heads == 0,
               "the heads are no multiple of the key heads");
   s.width = c.In(0).dim(2) / s.heads;

@@ -49,6 +49,7 @@ void Reshape(OpCall& c) {
   }
   ONNX_EXPECT(c, CheckedElementCount(shape) == c.In(0).count(),
               "cannot make " + ShapeText(shape) + " of " + ShapeText(c.In(0).shape()));
+  ONNX_EXPECT(c, c.Affordable(shape), "");
   c.Out(0, c.In(0).WithShape(shape));
 }
 
