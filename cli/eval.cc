@@ -4,12 +4,14 @@
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "cli/onnx_files.h"
 #include "cli/open.h"
 #include "cli/tensor_file.h"
 #include "cli/verb.h"
 #include "eval/estimate.h"
 #include "eval/evaluate.h"
 #include "eval/hidden_states.h"
+#include "onnx/read.h"
 
 namespace twinforge {
 namespace {
@@ -107,6 +109,14 @@ std::string ShapeOf(const Tensor& tensor) {
 }
 
 absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
+  if (IsOnnxPath(flags.model.path)) {
+    if (!flags.dtype.empty() || flags.hidden_states || !flags.model.config.empty()) {
+      return Error(1003, flags.model.path,
+                   "an ONNX model says its own types, and has no config and no layers",
+                   "leave out --dtype, --hidden-states and --config");
+    }
+    return EvalOnnx(flags.model.path, flags.inputs, flags.out);
+  }
   TWIN_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModelOrTwin(flags.model));
   const Model& model = opened.model;
   TWIN_ASSIGN_OR_RETURN(const NamedTensors inputs, ReadInputs(flags.inputs));
@@ -150,13 +160,16 @@ void AddEval(CLI::App& app, Invocation& invocation) {
                            "what a small model computes, by the reference evaluator: to compare with",
                            "  twinforge eval ./model --inputs ids.safetensors --out logits.safetensors\n"
                            "  twinforge eval ./twin --inputs ids.safetensors --out twin.safetensors --dtype "
-                           "f64 --hidden-states\n");
+                           "f64 --hidden-states\n"
+                           "  twinforge eval model.onnx --inputs test_data_set_0 --out outputs\n");
   AddCheckpointFlags(verb, flags.model);
   verb->add_option("--inputs", flags.inputs,
                    "a safetensors file with input_ids [batch, seq]; position_ids and "
-                   "token_type_ids are taken too")
+                   "token_type_ids are taken too; of an ONNX model a folder with input_0.pb, ...")
       ->required();
-  verb->add_option("--out", flags.out, "the safetensors file to write")->required();
+  verb->add_option("--out", flags.out,
+                   "the safetensors file to write, or of an ONNX model the folder of output_0.pb, ...")
+      ->required();
   verb->add_option("--dtype", flags.dtype, "every floating value in this type; default: the model's own")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
   verb->add_flag("--hidden-states", flags.hidden_states, "what each layer leaves behind, too");

@@ -6,10 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "cli/onnx_files.h"
 #include "cli/open.h"
 #include "cli/verb.h"
 #include "importers/checkpoint.h"
 #include "importers/importer.h"
+#include "onnx/read.h"
 #include "report/table.h"
 
 namespace twinforge {
@@ -140,6 +142,13 @@ void Describe(const OpenedModel& opened, Outcome& outcome) {
 }
 
 absl::StatusOr<Outcome> Inspect(const ModelFlags& flags, bool integrity, int threads) {
+  if (IsOnnxPath(flags.path) && flags.from_config.empty()) {
+    if (integrity || !flags.config.empty()) {
+      return Error(1003, flags.path, "an ONNX model is read whole as it is, and has no config",
+                   "leave out --integrity and --config");
+    }
+    return InspectOnnx(flags.path);
+  }
   Outcome outcome;
   TWIN_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModelOrTwin(flags));
   Describe(opened, outcome);
@@ -161,7 +170,7 @@ void AddInspect(CLI::App& app, Invocation& invocation) {
   CLI::App* verb = AddVerb(
       app, invocation, "inspect", "what a model is, exactly: family, sizes, parameters, TPU fit",
       "  twinforge inspect ./Llama-3.1-8B\n  twinforge inspect --from-config config.json --format json\n"
-      "  twinforge inspect ./model --integrity\n");
+      "  twinforge inspect ./model --integrity\n  twinforge inspect model.onnx\n");
   AddModelFlags(verb, flags);
   verb->add_flag("--integrity", integrity, "read every tensor: all-zero, constant, NaN and Inf are findings");
   verb->add_option("--threads", threads, "readers for --integrity")->check(CLI::Range(1, 256));

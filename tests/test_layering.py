@@ -10,6 +10,7 @@ MAY = {
     "check": {"base"},
     "compiler": {"base"},
     "weights": {"base"},
+    "onnx": {"base", "weights"},
     "ir": {"base", "weights"},
     "eval": {"base", "weights", "ir"},
     "transforms": {"base", "weights", "ir"},
@@ -20,8 +21,8 @@ MAY = {
     "recipes": {"base", "weights", "ir", "eval", "transforms", "importers", "reference", "exporters", "cost"},
     "proof": {"base", "weights", "ir", "eval", "transforms", "importers", "reference", "exporters", "recipes"},
     "report": {"base", "cost", "recipes"},
-    "cli": {"base", "check", "compiler", "weights", "ir", "eval", "transforms", "importers", "exporters", "cost", "recipes", "proof",
-            "reference", "report"},
+    "cli": {"base", "check", "compiler", "weights", "onnx", "ir", "eval", "transforms", "importers", "exporters", "cost",
+            "recipes", "proof", "reference", "report"},
 }
 
 

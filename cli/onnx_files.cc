@@ -1,0 +1,151 @@
+#include "cli/onnx_files.h"
+
+#include <cerrno>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/json_reader.h"
+#include "base/status_macros.h"
+#include "exporters/file_system.h"
+#include "onnx/describe.h"
+#include "onnx/read.h"
+#include "onnx/run.h"
+#include "onnx/value_file.h"
+#include "report/table.h"
+
+namespace twinforge {
+namespace {
+
+absl::Status WriteNewFile(FileSystem& files, const std::string& path, absl::string_view bytes) {
+  const int fd = files.Open(path, FileSystem::OpenMode::kCreate);
+  if (fd < 0) return FileError(fd, path, "create");
+  auto close = absl::MakeCleanup([&] { files.Close(fd); });
+  for (int64_t done = 0; done < static_cast<int64_t>(bytes.size());) {
+    const int64_t wrote =
+        files.Write(fd, reinterpret_cast<const std::byte*>(bytes.data()) + done, bytes.size() - done, done);
+    if (wrote <= 0) return FileError(wrote == 0 ? -EIO : wrote, path, "write");
+    done += wrote;
+  }
+  const int synced = files.Sync(fd);
+  return synced < 0 ? FileError(synced, path, "sync") : absl::OkStatus();
+}
+
+// A folder of files that appears whole or not at all.
+absl::Status WriteNewFolder(const std::vector<std::pair<std::string, std::string>>& contents,
+                            const std::string& path) {
+  FileSystem& files = SystemFiles();
+  const std::string partial = path + ".partial";
+  const int made = files.MakeFolder(partial);
+  if (made == -EEXIST)
+    return Error(1608, partial, "the folder exists: a run before this one was cut short", "remove it first");
+  if (made < 0) return FileError(made, partial, "create");
+  auto drop = absl::MakeCleanup([&] {
+    for (const auto& [name, bytes] : contents) files.Remove(absl::StrCat(partial, "/", name));
+    files.RemoveFolder(partial);
+  });
+  for (const auto& [name, bytes] : contents) {
+    TWIN_RETURN_IF_ERROR(WriteNewFile(files, absl::StrCat(partial, "/", name), bytes));
+  }
+  const int renamed = files.Rename(partial, path);
+  if (renamed == -EEXIST) return Error(1608, path, "exists", "name another folder, or remove it first");
+  if (renamed < 0) return FileError(renamed, path, "name");
+  std::move(drop).Cancel();
+  return absl::OkStatus();
+}
+
+std::string Names(const std::vector<std::pair<std::string, std::string>>& values) {
+  return absl::StrJoin(values, "\n            ", [](std::string* out, const auto& value) {
+    absl::StrAppend(out, value.first, "  ", value.second);
+  });
+}
+
+Json Pairs(const std::vector<std::pair<std::string, std::string>>& values) {
+  Json json = Json::array();
+  for (const auto& [name, type] : values) json.push_back({{"name", name}, {"type", type}});
+  return json;
+}
+
+std::string HumanText(const OnnxDescription& d, const std::string& path) {
+  std::string text =
+      absl::StrCat(path, ": ONNX, IR version ", d.ir_version, d.producer.empty() ? "" : ", by ", d.producer,
+                   d.producer_version.empty() ? "" : " ", d.producer_version, "\n");
+  const auto line = [&](const char* name, const std::string& value) {
+    if (!value.empty())
+      absl::StrAppend(&text, "  ", name, std::string(10 - std::string(name).size(), ' '), value, "\n");
+  };
+  line("opsets", absl::StrJoin(d.opsets, ", ", absl::PairFormatter(" ")));
+  line("nodes",
+       absl::StrCat(Grouped(d.nodes),
+                    d.graphs == 0 ? "" : absl::StrCat(" in ", d.graphs, " subgraphs, ", d.depth, " deep")));
+  line("functions", absl::StrJoin(d.functions, ", "));
+  line("inputs", Names(d.inputs));
+  line("outputs", Names(d.outputs));
+  int64_t bytes = 0;
+  for (const auto& [type, count] : d.bytes_by_type) bytes += count;
+  line("weights",
+       absl::StrCat(Grouped(d.initializers), " initializers, ", HumanBytes(bytes),
+                    d.sparse_initializers == 0 ? "" : absl::StrCat(", ", d.sparse_initializers, " sparse")));
+  line("files", absl::StrJoin(d.external_files, ", "));
+  line("metadata", absl::StrJoin(d.metadata_keys, ", "));
+  Table operators({"operator", "nodes", "evaluated"});
+  for (const auto& [name, count] : d.operators) {
+    const auto refused = d.refused.find(name);
+    operators.Row({name, Grouped(count), refused == d.refused.end() ? "yes" : refused->second});
+  }
+  absl::StrAppend(&text, operators.Text());
+  for (const std::string& warning : d.warnings) absl::StrAppend(&text, "note: ", warning, "\n");
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<Outcome> InspectOnnx(const std::string& path) {
+  TWIN_ASSIGN_OR_RETURN(const std::unique_ptr<OnnxModel> model, ReadOnnxModel(path));
+  const OnnxDescription d = Describe(*model);
+  Outcome outcome;
+  outcome.human = HumanText(d, path);
+  outcome.json["format"] = "onnx";
+  outcome.json["ir_version"] = d.ir_version;
+  outcome.json["producer"] = {{"name", d.producer}, {"version", d.producer_version}};
+  outcome.json["opsets"] = d.opsets;
+  outcome.json["inputs"] = Pairs(d.inputs);
+  outcome.json["outputs"] = Pairs(d.outputs);
+  outcome.json["nodes"] = d.nodes;
+  outcome.json["subgraphs"] = d.graphs;
+  outcome.json["depth"] = d.depth;
+  outcome.json["operators"] = d.operators;
+  outcome.json["functions"] = d.functions;
+  outcome.json["initializers"] = d.initializers;
+  outcome.json["sparse_initializers"] = d.sparse_initializers;
+  outcome.json["bytes_by_dtype"] = d.bytes_by_type;
+  outcome.json["external_files"] = d.external_files;
+  outcome.json["metadata_keys"] = d.metadata_keys;
+  outcome.json["quantization_annotations"] = d.quantisation_annotations;
+  outcome.json["refused"] = d.refused;
+  outcome.json["warnings"] = d.warnings;
+  return outcome;
+}
+
+absl::StatusOr<Outcome> EvalOnnx(const std::string& path, const std::string& inputs, const std::string& out) {
+  TWIN_ASSIGN_OR_RETURN(const std::unique_ptr<OnnxModel> model, ReadOnnxModel(path));
+  TWIN_ASSIGN_OR_RETURN(const auto given, ReadInputFolder(*model, inputs));
+  TWIN_ASSIGN_OR_RETURN(const std::vector<OnnxValue> outputs, OnnxRunner(*model).Run(given));
+  Outcome outcome;
+  outcome.json["out"] = out;
+  outcome.json["outputs"] = Json::array();
+  std::vector<std::pair<std::string, std::string>> files;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string name(model->graph.names[model->graph.outputs[i]]);
+    const std::string file = absl::StrCat("output_", i, ".pb");
+    files.emplace_back(file, SerialisedValue(outputs[i], name));
+    outcome.json["outputs"].push_back({{"name", name}, {"file", file}, {"type", ValueText(outputs[i])}});
+    absl::StrAppend(&outcome.human, file, "  ", name, "  ", ValueText(outputs[i]), "\n");
+  }
+  TWIN_RETURN_IF_ERROR(WriteNewFolder(files, out));
+  outcome.done = absl::StrCat("the outputs are written to ", out);
+  absl::StrAppend(&outcome.human, "written to ", out, "\n");
+  return outcome;
+}
+
+}  // namespace twinforge
