@@ -120,16 +120,20 @@ absl::StatusOr<std::vector<Scored>> ScoreNodes(const Graph& graph, const Graph* 
   return scored;
 }
 
-// On-chip memory may hold some of what the step reads, since the step before: nobody knows which, so the time
-// that this spares at most is taken from all nodes that wait for bytes, in proportion.
-void Spare(double spared, std::vector<Scored>& scored) {
-  double waiting = 0;
-  for (const Scored& op : scored) waiting += op.times.back() - op.least;
-  if (waiting <= 0) return;
-  const double share = std::min(1.0, spared / waiting);
-  for (Scored& op : scored) {
-    const double kept = share * (op.times.back() - op.least);
-    op.times.back() = std::max(op.least, op.times.back() - kept);
+// On-chip memory may hold some of what a stage reads, since its pass before: nobody knows which, so the time
+// that this spares at most is taken from all its nodes that wait for bytes, in proportion.
+void Spare(const StepTerms& terms, std::vector<Scored>& scored) {
+  const std::vector<NodeUse>& nodes = terms.step.nodes;
+  std::vector<double> waiting(terms.stages.size());
+  for (size_t i = 0; i < nodes.size(); ++i)
+    waiting[nodes[i].stage] += scored[i].times.back() - scored[i].least;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const StageTerms& stage = terms.stages[nodes[i].stage];
+    const double all = waiting[nodes[i].stage];
+    if (all <= 0) continue;
+    const double share = std::min(1.0, static_cast<double>(stage.passes) * terms.spared / all);
+    Scored& op = scored[i];
+    op.times.back() = std::max(op.least, op.times.back() - share * (op.times.back() - op.least));
   }
 }
 
@@ -167,7 +171,7 @@ absl::StatusOr<Score> ScoreTerms(const ChipFigures& chip, const StepTerms& terms
   }
   TWIN_ASSIGN_OR_RETURN(std::vector<Scored> scored,
                         ScoreNodes(graph, useful, source, Scorer(chip, graph, terms)));
-  Spare(SparedSeconds(terms), scored);
+  Spare(terms, scored);
 
   Score score{.chip = chip.summary.id, .workload = workload};
   std::vector<std::vector<double>> times;

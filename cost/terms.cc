@@ -218,22 +218,11 @@ double StageBoundSeconds(const StepTerms& terms, const StageTerms& stage) {
   return std::max(least, fetched - terms.spared);
 }
 
-double SparedSeconds(const StepTerms& terms) {
-  int64_t passes = 0;
-  for (const StageTerms& stage : terms.stages) passes += stage.passes;
-  return static_cast<double>(passes) * terms.spared;
-}
-
 double BoundSeconds(const StepTerms& terms) {
-  double fetched = 0;
-  double least = 0;
-  for (size_t i = 0; i < terms.kinds.size(); ++i) {
-    const NodeTerms& node = terms.kinds[i];
-    const double uses = static_cast<double>(terms.uses[i]);
-    fetched += uses * std::max(node.shape, node.memory);
-    least += uses * std::max(node.shape, node.spilled);
-  }
-  return std::max(least, fetched - SparedSeconds(terms));
+  double seconds = 0;
+  for (const StageTerms& stage : terms.stages)
+    seconds += static_cast<double>(stage.passes) * StageBoundSeconds(terms, stage);
+  return seconds;
 }
 
 namespace {

@@ -58,8 +58,9 @@ struct StepTerms {
   Exact parameter_bytes;  // of one device of the fullest stage, as its memory holds them
   Exact cache_bytes;      // of the same, after the step, states included
   int64_t devices = 1;    // of one stage
-  // What one pass of a stage need not fetch since the one before left it on chip, at most: all on-chip memory once,
-  // in training at both turns of the pass and there both ways. It shortens the whole pass, not one node.
+  // What one pass of a stage need not fetch since the one before left it on chip, at most: all on-chip memory
+  // once, in training at both turns of the pass and there both ways. It shortens the whole pass, not one
+  // node.
   double spared = 0;
   int64_t groups = 1;     // of devices that share the batch
   int64_t sequences = 1;  // of one group, that decode or are prefilled whole
@@ -82,9 +83,6 @@ absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, c
 // Seconds of the step at rung R3: of each node the longer of its products and its bytes, no node beside
 // another, less what on-chip memory spares and no less than the products and what is spilled.
 double BoundSeconds(const StepTerms& terms);
-
-// What on-chip memory spares of it at most, in seconds: once for each pass that counts.
-double SparedSeconds(const StepTerms& terms);
 
 // The same bound of one stage and one microbatch.
 double StageBoundSeconds(const StepTerms& terms, const StageTerms& stage);

@@ -322,7 +322,11 @@ TEST(Stages, OfOneMicrobatchTakeAsLongAsOneStage) {
   const Score one = *ScoreGraph(graph, nullptr, "v6e", w);
   w.pp = 4;
   const Score four = *ScoreGraph(graph, nullptr, "v6e", w);
-  for (int rung = 0; rung < 4; ++rung) EXPECT_EQ(four.ladder[rung].seconds, one.ladder[rung].seconds);
+  for (int rung = 0; rung < 3; ++rung) EXPECT_EQ(four.ladder[rung].seconds, one.ladder[rung].seconds);
+  // Four devices have four times the on-chip memory that may hold what is read.
+  const double spared = Terms(graph, "v6e", w).spared;
+  EXPECT_GT(spared, 0);
+  EXPECT_NEAR(four.ladder[3].seconds, one.ladder[3].seconds - 3 * spared, 1e-12);
   EXPECT_LT(four.parameter_bytes, one.parameter_bytes / 3);
   w.microbatches = 8;
   const Score overlapped = *ScoreGraph(graph, nullptr, "v6e", w);

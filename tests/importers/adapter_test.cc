@@ -28,12 +28,20 @@ class Adapters : public ::testing::Test {
     model_ = *std::move(model);
     Tensors tensors;
     for (const auto& [module, shapes] : modules) {
-      tensors["base_model.model." + module + ".lora_A.weight"] = {DType::kF32, shapes.first, ""};
-      tensors["base_model.model." + module + ".lora_B.weight"] = {DType::kF32, shapes.second, ""};
+      tensors["base_model.model." + module + ".lora_A.weight"] = {DType::kF32, shapes.first,
+                                                                  Finite(shapes.first)};
+      tensors["base_model.model." + module + ".lora_B.weight"] = {DType::kF32, shapes.second,
+                                                                  Finite(shapes.second)};
     }
     folder_.Write("adapter_config.json", config);
     folder_.Write("adapter_model.safetensors", SafetensorsFile(tensors));
     return LoadAdapter(folder_.path(), model_);
+  }
+  // An adapter that holds NaN is refused: every element is 0.0625 here.
+  static std::string Finite(const Shape& shape) {
+    std::string bytes;
+    for (int64_t i = 0; i < ElementCount(shape); ++i) bytes.append("\x00\x00\x80\x3d", 4);
+    return bytes;
   }
   int CodeOf(const absl::Status& status) {
     const std::optional<Diagnostic> diagnostic = DiagnosticOf(status);
