@@ -29,6 +29,8 @@ constexpr OfPhases kOfPhases[] = {
     {"--certificate", "prefill decode"},
     {"--against", "prefill decode mixed train"},
     {"--compiled", "prefill decode"},
+    {"--sweep", "prefill decode mixed train"},
+    {"--vary", "prefill decode mixed train"},
 };
 
 // Flags that do nothing without another one.

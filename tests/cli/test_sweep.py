@@ -178,9 +178,9 @@ def test_what_does_not_fit_is_counted(tool, qwen):
 
 
 @pytest.mark.parametrize("words, code, says", [
-    (["--sweep"], "TF1003", "nothing varies"), (["--vary", "batch=1,2", "--phase", "serve"], "TF1003", "scores steps"), (["--vary", "batch=1,2", "--batch-file", "t.csv"], "TF1003", "table"),
+    (["--sweep"], "TF1003", "nothing varies"), (["--vary", "batch=1,2", "--phase", "serve"], "TF1003", "does not go with --phase serve"), (["--vary", "batch=1,2", "--batch-file", "t.csv"], "TF1003", "does not go with --batch-file"),
     (["--vary", "batch=1,2", "--certificate", "c.cert"], "TF1003", "one step"), (["--vary", "batch=1,2", "--against", "h1000"], "TF1701", "h100"),
-    (["--vary", "batch=1..1000:1", "--vary", "chips=1..1000:1"], "TF1113", "100000 combinations"), (["--vary", "batch=1,2", "--skip-step", "pad_ffn"], "TF1111", "no step"),
+    (["--vary", "batch=1..1000:1", "--vary", "chips=1..1000:1"], "TF1113", "100000 combinations"), (["--vary", "batch=1,2", "--skip-step", "pad_ffn"], "TF1003", "without --recipe"),
 ])
 def test_flags_that_do_not_go_with_a_sweep(tool, qwen, words, code, says):
     done = tool("score", *qwen, *STEP, *words)

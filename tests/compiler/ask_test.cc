@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,6 +150,19 @@ TEST(Apart, HandsOverWhatWasWritten) {
   ASSERT_TRUE(end.ok());
   EXPECT_TRUE(end->finished);
   EXPECT_EQ(end->written, big);
+}
+
+TEST(Apart, SaysThatTheSystemGivesNothing) {
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = RunApart([](const ApartWriter&) {}, 2).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  const std::optional<Diagnostic> d = DiagnosticOf(status);
+  ASSERT_TRUE(d.has_value()) << status;
+  EXPECT_EQ(d->code, 2105);
+  EXPECT_THAT(d->message, HasSubstr("no buffer"));
 }
 
 TEST(Apart, KeepsTheEndOfWhatWasSaid) {
