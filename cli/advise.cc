@@ -31,7 +31,7 @@ absl::StatusOr<Outcome> RunAdvise(AdviseFlags flags) {
                                                                   .kernel = flags.kernel,
                                                                   .recipes = flags.recipes}));
   const Workload& w = request.workload;
-  const std::string mesh = MeshText({.tp = w.shards, .dp = w.dp, .ep = w.ep, .pp = w.pp});
+  const std::string mesh = MeshText(w.mesh());
   Outcome outcome{.json = AdviceJson(report)};
   outcome.human = absl::StrCat(request.chip, " (", mesh, "), ", flags.step.phase, ", batch ", w.batch,
                                ", context ", w.context, "\n", AdviceText(report));

@@ -51,6 +51,8 @@ absl::Status CheckRecordFits(const CompileRecord& record, const std::string& pat
     return OfAnother(path,
                      absl::StrCat("step: ", record.phase(), " of ", record.batch(), " x ", record.context()));
   }
+  if (record.shards() != workload.shards || workload.devices() != workload.shards || workload.pp != 1)
+    return OfAnother(path, absl::StrCat("mesh: tp=", record.shards()));
   if (record.twin().graph_sha256() != CertifiedHash(graph)) return OfAnother(path, "model");
   if (SumsOf(record.twin()).refused > 0) return OfAnother(path, "kind: the compiler refused a program of it");
   return absl::OkStatus();

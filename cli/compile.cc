@@ -164,7 +164,11 @@ absl::StatusOr<GraphsToCompile> GraphsOf(CompileFlags& flags) {
     graphs.twin = std::move(twin.model.graph);
   } else if (opened.source_graph) {
     graphs.twin = std::move(opened.model.graph);
-    TWIN_ASSIGN_OR_RETURN(flags.recipe.shards, ShardsOf(graphs.twin));
+    TWIN_ASSIGN_OR_RETURN(const int64_t devices, ShardsOf(graphs.twin));
+    if (flags.recipe.shards != 1 && flags.recipe.shards != devices)
+      return Error(1003, "--shards", absl::StrCat("the twin is split over ", devices),
+                   "leave it out, or forge a twin for other devices");
+    flags.recipe.shards = devices;
     source.graph = *std::move(opened.source_graph);
   } else {
     TWIN_ASSIGN_OR_RETURN(graphs.twin, SplitOnly(std::move(source), flags));

@@ -151,7 +151,12 @@ void Add(const StableHloModule& module, const StableHloOptions& options, Json ex
 
 absl::StatusOr<Graph> GraphOf(const ExportFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
-  if (flags.recipe.recipe.empty()) return std::move(opened.model.graph);
+  if (flags.recipe.recipe.empty()) {
+    if (flags.recipe.shards != 1)
+      return Error(1003, "--shards", "does nothing without --recipe",
+                   "a twin's folder is split as it was forged; --recipe tpu-exact-native splits a model");
+    return std::move(opened.model.graph);
+  }
   TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, TargetOf(flags.recipe), opened.model));
   return std::move(twin.model.graph);
 }

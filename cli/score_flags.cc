@@ -79,6 +79,10 @@ absl::Status CheckCompany(const std::vector<std::string>& given) {
   }
   if (Has(given, "--certificate") && (Has(given, "--sweep") || Has(given, "--vary")))
     return Error(1003, "--certificate", "is of one step", "certify the variant that you choose");
+  for (const absl::string_view flag : {"--dtype", "--activation-dtype", "--kv-dtype"}) {
+    if (Has(given, flag) && Has(given, "--compiled"))
+      return Error(1003, flag, "does not go with --compiled", "a record is of the model's own types");
+  }
   if (!Has(given, "--batch-file")) return absl::OkStatus();
   for (const absl::string_view flag : kNotOfTables) {
     if (Has(given, flag))

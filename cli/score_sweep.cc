@@ -114,8 +114,10 @@ absl::StatusOr<Outcome> ScoreSweep(const Model& model, const ScoreFlags& step, c
   }
   const std::string name = loaded.name;
   TWIN_ASSIGN_OR_RETURN(const SweepReport report, SweepVariants(model, std::move(loaded), question));
-  return Outcome{.human = SweepText(name, step, question, report),
-                 .json = SweepJson(name, step, question, report)};
+  Outcome outcome{.human = SweepText(name, step, question, report),
+                  .json = SweepJson(name, step, question, report)};
+  if (outcome.json["scored"] == 0) outcome.exit = ExitCode::kUnsupported;
+  return outcome;
 }
 
 }  // namespace twinforge

@@ -84,6 +84,13 @@ class Walk {
     if (known_.count(name) > 0) return;  // what it is, is found when it is read
     if (on_the_way_.count(name) > 0 && kind == fs::file_type::directory) return Look(name);
     if (IsHarmless(name, kind)) return;
+    if (entry.path().filename() == "__pycache__") {
+      rows_.push_back(
+          {"files", name, Verdict::kRefuted,
+           "it holds bytecode, which Python may run in the place of a file that is proven: delete it "
+           "(PYTHONDONTWRITEBYTECODE=1 keeps it from being made)"});
+      return;
+    }
     rows_.push_back(
         {"files", name, Verdict::kRefuted,
          absl::StrCat("it is ", KindName(kind),

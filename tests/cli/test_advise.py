@@ -216,3 +216,8 @@ def test_same_question_same_bytes(tool, llama):
     words = [BINARY, "advise", "--from-config", str(llama), "--chip", "v6e", "--against", "h100_sxm", "--format", "json"]
     first, second = (subprocess.run(words, capture_output=True, check=True).stdout for _ in range(2))
     assert first == second and json.loads(first)["schema"] == "twinforge.advise.v1"
+
+
+def test_the_mesh_that_was_asked_is_said(tool, llama):
+    said = tool.json("advise", "--from-config", llama, "--chip", "v5p", "--mesh", "tp=2,sp=2", "--batch", 8)
+    assert said["workload"]["mesh"] == "tp=2,sp=2", said["workload"]

@@ -128,6 +128,15 @@ def test_what_tools_lay_there_is_no_part_of_the_model(tool, source, twin):
     assert tool.json("prove", source, folder)["verdict"] == "PROVEN"
 
 
+def test_bytecode_beside_the_code_is_a_stranger(tool, source, twin):
+    """Python may run it in the place of the file that is proven."""
+    folder = twin()
+    (folder / "reference" / "__pycache__").mkdir()
+    (folder / "reference" / "__pycache__" / "model.cpython-311.pyc").write_bytes(b"x")
+    found = failures(tool, source, folder)
+    assert set(found) == {("files", "reference/__pycache__")} and "delete it" in found[("files", "reference/__pycache__")], found
+
+
 @pytest.mark.parametrize("name, text", [("model.safetensors.index.json", '{"weight_map": {"a": "b.safetensors"}}'), ("model.safetensors.index.json", "no json"),
                                         ("other.safetensors.index.json", '{"weight_map": {}}')])
 def test_a_stranger_that_keeps_the_twin_from_opening(tool, source, twin, name, text):

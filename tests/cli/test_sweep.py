@@ -171,6 +171,11 @@ def test_several_steps_of_one_name_need_their_position(tool, qwen, recipe):
     assert said["variants"] == said["scored"] == 4
 
 
+def test_a_sweep_of_which_nothing_is_scored(tool, qwen):
+    done = tool("score", *qwen, *STEP, "--vary", "batch=100000,200000", "--format", "json")
+    assert done.code == 3 and json.loads(done.out)["scored"] == 0, done
+
+
 def test_what_does_not_fit_is_counted(tool, qwen):
     said = tool.json("score", *qwen, *STEP, "--vary", "batch=1,100000,200000")
     assert said["scored"] == 1 and said["refused"]["reasons"][0]["variants"] == 2 and said["refused"]["reasons"][0]["code"] == "TF1712"

@@ -109,6 +109,18 @@ def test_score_shows_the_compiled_rung(tool, twin, report):
         assert refused.code == 2 and refused.codes == ["TF2109"], refused
 
 
+def test_a_record_is_of_one_mesh_and_of_the_models_own_types(tool, twin, report):
+    words = ["score", twin, "--phase", "decode", "--compiled", twin / "compile.record.textproto", "--chip", "v5e", *STEP]
+    for extra, code in (["--mesh", "dp=2"], "TF2109"), (["--mesh", "sp=2"], "TF2109"), (["--kv-dtype", "fp8"], "TF1003"), (["--dtype", "int8"], "TF1003"):
+        refused = tool(*words, *extra)
+        assert refused.code == 2 and refused.codes == [code], refused
+
+
+def test_a_twin_is_compiled_as_it_is_split(tool, twin, report):
+    refused = tool("compile", twin, "--topology", "v5e:2x2", *STEP, "--shards", 3)
+    assert refused.code == 2 and refused.codes == ["TF1003"] and "forge" in refused.err, refused
+
+
 def test_a_record_of_another_model_is_refused(tool, twin, report):
     done = tool("score", "--from-config", CONFIGS / "llama-3.1-8b" / "config.json", "--chip", "v5e", *STEP, "--compiled", twin / "compile.record.textproto")
     assert done.code == 2 and done.codes == ["TF2109"], done

@@ -10,8 +10,6 @@ from jax._src.interpreters import mlir
 from jaxlib import xla_client
 from jaxlib.mlir import ir
 
-jax.config.update("jax_enable_x64", True)
-
 
 def parsed(text):
     """The module as MLIR prints it back, once every op has verified itself."""
@@ -28,6 +26,7 @@ class Compiled:
         self.devices = jax.devices("cpu")[:1]
         self.loaded = self.devices[0].client.compile_and_load(text, self.devices, xla_client.CompileOptions())
 
+    @jax.enable_x64(True)
     def run(self, *arrays):
         given = [jax.device_put(a, self.devices[0]) for a in arrays]
         out = self.loaded.execute_sharded(given).disassemble_into_single_device_arrays()
@@ -50,6 +49,7 @@ class Split:
         build.device_assignment = xla_client.DeviceAssignment.create(np.arange(count).reshape(1, count))
         self.loaded = self.devices[0].client.compile_and_load(text, self.devices, options)
 
+    @jax.enable_x64(True)
     def run(self, *arrays):
         given = []
         for argument, array in zip(self.said["arguments"], arrays, strict=True):
