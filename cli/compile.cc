@@ -175,8 +175,9 @@ absl::StatusOr<GraphsToCompile> GraphsOf(CompileFlags& flags) {
     return graphs;
   }
   absl::StatusOr<Graph> split = SplitOnly(std::move(source), flags);
-  if (split.ok()) graphs.source = *std::move(split);
-  if (!split.ok()) {
+  if (split.ok()) {
+    graphs.source = *std::move(split);
+  } else {
     const Diagnostic d = DiagnosticOf(split.status()).value_or(Diagnostic());
     graphs.source_refused = absl::StrCat(d.place, ": ", d.message);
   }
