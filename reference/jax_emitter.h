@@ -78,7 +78,6 @@ class JaxEmitter {
   void Head();
   std::string Table() const;
   std::string Cache();
-  int64_t Positions() const;
 
   // ---- jax_loader.cc: the tree of parameters, and what is read into it
   // Whether a node has but one parameter, which stands in the tree by itself.
@@ -90,8 +89,6 @@ class JaxEmitter {
   std::string TiedTo(const std::string& role) const;
   std::string LeafText(const std::string& role, bool layered) const;
   std::string SpecText(const std::string& role, bool stacked) const;
-  // "heads, head_dim (20 and padding), d_model", as they are held.
-  std::string AxesOf(const std::string& role) const;
   // Nodes as the items of a dict; `leaf` writes a parameter.
   template <typename Leaf>
   std::string Items(const std::vector<NodeId>& nodes, int columns, bool comments, Leaf leaf) const;

@@ -79,16 +79,6 @@ std::string JaxEmitter::LeafText(const std::string& role, bool layered) const {
   return absl::StrCat(layered ? "lambda i: " : "lambda: ", held.expression, ",");
 }
 
-std::string JaxEmitter::AxesOf(const std::string& role) const {
-  const HeldParam& held = program_.held.at(role);
-  std::vector<std::string> names;
-  for (const int axis : held.order) {
-    const ParamAxis& own = held.param->type.axes[axis];
-    names.push_back(own.padded() ? absl::StrCat(own.name, " (", own.logical, " and padding)") : own.name);
-  }
-  return absl::StrJoin(names, ", ");
-}
-
 template <typename Leaf>
 std::string JaxEmitter::Items(const std::vector<NodeId>& nodes, int columns, bool comments, Leaf leaf) const {
   std::string text;
@@ -101,10 +91,11 @@ std::string JaxEmitter::Items(const std::vector<NodeId>& nodes, int columns, boo
     for (const auto& [slot, role] : node.params) {
       if (!layered && !TiedTo(role).empty()) continue;
       if (IsLeaf(node)) {
-        text += Commented(absl::StrCat(space, key, leaf(role)), columns, comments ? AxesOf(role) : "");
+        text +=
+            Commented(absl::StrCat(space, key, leaf(role)), columns, comments ? program_.AxesOf(role) : "");
       } else {
         inner += Commented(absl::StrCat(space, "    \"", slot, "\": ", leaf(role)), columns + 4,
-                           comments ? AxesOf(role) : "");
+                           comments ? program_.AxesOf(role) : "");
       }
     }
     if (!inner.empty()) absl::StrAppend(&text, space, key, "{\n", inner, space, "},\n");

@@ -24,14 +24,6 @@ std::string VariableOf(const Node& node) {
                       norm ? "" : "_out");
 }
 
-bool IsReadAfter(const Graph& graph, const std::vector<NodeId>& nodes, size_t at, NodeId value) {
-  for (size_t i = at + 1; i < nodes.size(); ++i) {
-    const std::vector<NodeId>& operands = graph.node(nodes[i]).operands;
-    if (std::find(operands.begin(), operands.end(), value) != operands.end()) return true;
-  }
-  return false;
-}
-
 bool Remembers(const Node& node) {
   return node.op == OpKind::kAttention || node.op == OpKind::kLatentAttention;
 }
@@ -88,7 +80,7 @@ JaxEmitter::Statements JaxEmitter::Body(const std::vector<NodeId>& nodes, NodeId
     const Node& node = graph().node(nodes[at]);
     const bool last = at + 1 == nodes.size();
     const bool reads_x = std::find(node.operands.begin(), node.operands.end(), x) != node.operands.end();
-    const bool is_x = last || (reads_x && !IsReadAfter(graph(), nodes, at, x));
+    const bool is_x = last || (reads_x && !program_.IsReadAfter(nodes, at, x));
     std::string name = is_x ? "x" : VariableOf(node);
     std::string value;
     if (node.op == OpKind::kAdd) {
@@ -225,27 +217,18 @@ std::string JaxEmitter::Cache() {
   return "";
 }
 
-// How many positions a table of them has, or 0.
-int64_t JaxEmitter::Positions() const {
-  for (const NodeId id : program_.before) {
-    const Node& node = graph().node(id);
-    if (node.op == OpKind::kEmbedding && node.Has("position_table"))
-      return TypeOf(node, "position_table").axes[0].size - node.attrs->embedding().position_offset();
-  }
-  return 0;
-}
-
 std::string JaxEmitter::Module() {
   Layers();
   Trunk();
   Head();
   const std::string cache = program_.decodes ? Cache() : "";
   std::string limit;
-  if (Positions() > 0) {
-    limit = absl::StrCat("    if length > ",
-                         config_.Int("positions", Positions(), "the longest sequence that has a place"),
-                         ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
-                         "{CONFIG.positions}\")\n");
+  if (program_.Positions() > 0) {
+    limit =
+        absl::StrCat("    if length > ",
+                     config_.Int("positions", program_.Positions(), "the longest sequence that has a place"),
+                     ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
+                     "{CONFIG.positions}\")\n");
   }
   const std::string loader = Loader();
   return absl::StrCat(

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -270,6 +271,33 @@ class Maker {
 };
 
 }  // namespace
+
+std::string ReferenceProgram::AxesOf(const std::string& role) const {
+  const HeldParam& param = held.at(role);
+  std::vector<std::string> names;
+  for (const int axis : param.order) {
+    const ParamAxis& own = param.param->type.axes[axis];
+    names.push_back(own.padded() ? absl::StrCat(own.name, " (", own.logical, " and padding)") : own.name);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+int64_t ReferenceProgram::Positions() const {
+  for (const NodeId id : before) {
+    const Node& node = graph->node(id);
+    if (node.op == OpKind::kEmbedding && node.Has("position_table"))
+      return graph->param(node, "position_table").type.axes[0].size -
+             node.attrs->embedding().position_offset();
+  }
+  return 0;
+}
+
+bool ReferenceProgram::IsReadAfter(const std::vector<NodeId>& nodes, size_t at, NodeId value) const {
+  return std::any_of(nodes.begin() + static_cast<std::ptrdiff_t>(at) + 1, nodes.end(), [&](NodeId id) {
+    const std::vector<NodeId>& operands = graph->node(id).operands;
+    return std::find(operands.begin(), operands.end(), value) != operands.end();
+  });
+}
 
 const HeldParam& ReferenceProgram::Held(const Node& node, absl::string_view slot) const {
   const auto found = held.find(std::string(node.Role(slot)));

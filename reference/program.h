@@ -51,6 +51,12 @@ struct ReferenceProgram {
   bool decodes = false;                   // every attention is causal and remembers its keys
 
   const HeldParam& Held(const Node& node, absl::string_view slot) const;  // REQUIRES: node.Has(slot)
+  // "heads, head_dim (20 and padding), d_model", as the parameter is held.
+  std::string AxesOf(const std::string& role) const;
+  // How many positions a table of them has, or 0.
+  int64_t Positions() const;
+  // Whether a node of `nodes` after the one at `at` reads `value`.
+  bool IsReadAfter(const std::vector<NodeId>& nodes, size_t at, NodeId value) const;
   // What comes after the number in a layer's path: "attn" of "layers.3.attn"; elsewhere the path itself.
   static absl::string_view Suffix(absl::string_view path);
   // The number of the layer that has `path`, or -1.

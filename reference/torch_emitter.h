@@ -87,14 +87,11 @@ class TorchEmitter {
   std::string Parts(const std::vector<NodeId>& nodes);
   // What a parameter is made of: an expression of what is stored, or the parameter that holds it already.
   std::string ValueOf(const Node& node, const std::string& role) const;
-  // "heads, head_dim (20 and padding), d_model", as they are held.
-  std::string AxesOf(const std::string& role) const;
   void Layers();
   std::string Stack() const;
   std::string Step();
   void Model();
   std::string Cache();
-  int64_t Positions() const;
 
   const ReferenceProgram& program_;
   ConfigFields config_;

@@ -22,14 +22,6 @@ std::string NameOf(const Node& node) {
   return absl::StrReplaceAll(ReferenceProgram::Suffix(node.path), {{".", "_"}});
 }
 
-bool IsReadAfter(const Graph& graph, const std::vector<NodeId>& nodes, size_t at, NodeId value) {
-  for (size_t i = at + 1; i < nodes.size(); ++i) {
-    const std::vector<NodeId>& operands = graph.node(nodes[i]).operands;
-    if (std::find(operands.begin(), operands.end(), value) != operands.end()) return true;
-  }
-  return false;
-}
-
 // "layer_0" as a class: "Layer0".
 std::string ClassName(absl::string_view kind) {
   std::string name = absl::StrReplaceAll(kind, {{"_", ""}});
@@ -88,7 +80,7 @@ TorchEmitter::Statements TorchEmitter::Body(const std::vector<NodeId>& nodes, No
   for (size_t at = 0; at < nodes.size(); ++at) {
     const Node& node = graph().node(nodes[at]);
     const bool reads_x = std::find(node.operands.begin(), node.operands.end(), x) != node.operands.end();
-    const bool is_x = reads_x && !IsReadAfter(graph(), nodes, at, x);
+    const bool is_x = reads_x && !program_.IsReadAfter(nodes, at, x);
     std::string name = is_x ? "x" : NameOf(node);
     std::string value = node.op == OpKind::kAdd
                             ? absl::StrCat(names[node.operands[0]], " + ", names[node.operands[1]])
@@ -102,16 +94,6 @@ TorchEmitter::Statements TorchEmitter::Body(const std::vector<NodeId>& nodes, No
     names[node.id] = std::move(name);
   }
   return done;
-}
-
-std::string TorchEmitter::AxesOf(const std::string& role) const {
-  const HeldParam& held = program_.held.at(role);
-  std::vector<std::string> names;
-  for (const int axis : held.order) {
-    const ParamAxis& own = held.param->type.axes[axis];
-    names.push_back(own.padded() ? absl::StrCat(own.name, " (", own.logical, " and padding)") : own.name);
-  }
-  return absl::StrJoin(names, ", ");
 }
 
 std::string TorchEmitter::ValueOf(const Node& node, const std::string& role) const {
@@ -139,7 +121,7 @@ std::string TorchEmitter::Parts(const std::vector<NodeId>& nodes) {
     std::vector<std::string> items, axes;
     for (const auto& [slot, role] : node.params) {
       items.push_back(absl::StrCat(slot, "=", ValueOf(node, role)));
-      axes.push_back(absl::StrCat("  # ", AxesOf(role)));
+      axes.push_back(absl::StrCat("  # ", program_.AxesOf(role)));
     }
     const std::string line = absl::StrCat(begin, items[0], ")", axes[0]);
     if (items.size() == 1 && line.size() + 8 <= kColumns) {
@@ -283,27 +265,18 @@ std::string TorchEmitter::Cache() {
   return "";
 }
 
-// How many positions a table of them has, or 0.
-int64_t TorchEmitter::Positions() const {
-  for (const NodeId id : program_.before) {
-    const Node& node = graph().node(id);
-    if (node.op == OpKind::kEmbedding && node.Has("position_table"))
-      return TypeOf(node, "position_table").axes[0].size - node.attrs->embedding().position_offset();
-  }
-  return 0;
-}
-
 std::string TorchEmitter::Module() {
   functions_.Define("Block", kTorchBlock);
   Layers();
   Model();
   const std::string cache = program_.decodes ? Cache() : "";
   std::string limit;
-  if (program_.decodes && Positions() > 0) {
-    limit = absl::StrCat("    if length > ",
-                         config_.Int("positions", Positions(), "the longest sequence that has a place"),
-                         ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
-                         "{CONFIG.positions}\")\n");
+  if (program_.decodes && program_.Positions() > 0) {
+    limit =
+        absl::StrCat("    if length > ",
+                     config_.Int("positions", program_.Positions(), "the longest sequence that has a place"),
+                     ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
+                     "{CONFIG.positions}\")\n");
   }
   std::string table = "next(params.parameters())";  // its dtype is that of all activations
   for (const NodeId id : program_.before) {

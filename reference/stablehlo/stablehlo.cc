@@ -100,6 +100,18 @@ std::string Anonymous(const StableHloModule& module, const std::string& layer) {
 
 }  // namespace
 
+absl::string_view StableHloKindName(StableHloArgument::Kind kind) {
+  switch (kind) {
+    case StableHloArgument::Kind::kInput:
+      return "input";
+    case StableHloArgument::Kind::kCache:
+      return "cache";
+    case StableHloArgument::Kind::kWeight:
+      return "weight";
+  }
+  return "";
+}
+
 absl::StatusOr<StableHloModule> WriteStableHlo(const Graph& graph, const StableHloOptions& options) {
   TWIN_ASSIGN_OR_RETURN(const Graph computed, ComputedAsAsked(graph, options));
   TWIN_ASSIGN_OR_RETURN(const StableHloSizes sizes, SizesOf(graph, options));

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ir/graph.h"
 
 namespace twinforge {
@@ -59,6 +60,9 @@ struct StableHloArgument {
   std::vector<std::string> roles;  // kWeight: the parameters in it
   int64_t result = -1;             // kCache in kDecode: the result that takes its place
 };
+
+// "input", "cache", "weight".
+absl::string_view StableHloKindName(StableHloArgument::Kind kind);
 
 struct StableHloResult {
   std::string name;  // "logits", "layers.0.attn.k"
