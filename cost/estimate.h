@@ -44,12 +44,6 @@ struct Interval {
 // mid / e^band to mid * e^band, and no less than `bound`.
 Interval Band(double mid, double band, double bound);
 
-// How much of the estimate's uncertainty each constant brings, largest first; shares add up to one.
-struct Doubt {
-  Constant constant;
-  double share;
-};
-
 }  // namespace twinforge
 
 #endif  // TWINFORGE_COST_ESTIMATE_H_

@@ -1,8 +1,6 @@
 #include "cost/forecast.h"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -10,14 +8,13 @@
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "cost/chip_file.h"
+#include "cost/doubt.h"
 #include "cost/ladder.h"
 
 namespace twinforge {
 namespace {
 
 constexpr absl::string_view kNames[kEstimateRungs] = {"kernel", "network", "launch", "power", "batch"};
-constexpr double kEightInTen =
-    1.2816;  // standard deviations to either side of a normal distribution's middle
 
 // What the numbers of an engine rest on; without one, the mean of all with a third of memory's tenth kept
 // free.
@@ -37,46 +34,6 @@ absl::StatusOr<Engine> EngineOf(const std::string& stack, const Chip& chip, cons
   }
   engine.fitted = ConstantsFor(calibration, stack, chip, format);
   return engine;
-}
-
-// Each constant moved by its spread, the others in the middle: what that does to `seconds_of`, as shares.
-std::vector<Doubt> DoubtsOf(const FittedConstants& fitted,
-                            const std::function<double(const Constants&)>& seconds_of) {
-  const double mid = seconds_of(fitted.mid);
-  std::vector<Doubt> doubts;
-  double sum = 0;
-  for (int i = 0; i < kConstants; ++i) {
-    Constants moved = fitted.mid;
-    moved[i] *= std::exp(fitted.spread[i]);
-    const double change = std::log(seconds_of(moved) / mid);
-    if (change == 0) continue;
-    doubts.push_back({static_cast<Constant>(i), change * change});
-    sum += change * change;
-  }
-  for (Doubt& doubt : doubts) doubt.share /= sum;
-  std::stable_sort(doubts.begin(), doubts.end(),
-                   [](const Doubt& a, const Doubt& b) { return a.share > b.share; });
-  return doubts;
-}
-
-// Nodes at their bounds count with those, as in the ladder whose last rung is `mid`.
-Interval Envelope(const FittedConstants& fitted, const std::function<double(const Constants&)>& seconds_of,
-                  double mid, double bound) {
-  Constants low = fitted.mid, high = fitted.mid;
-  for (int i = 0; i < kConstants; ++i) {
-    low[i] *= std::exp(-kEightInTen * fitted.spread[i]);
-    high[i] *= std::exp(kEightInTen * fitted.spread[i]);
-    if (AllConstants()[i].unit == "share") high[i] = std::min(high[i], 1.0);
-  }
-  return {std::clamp(seconds_of(low), bound, mid), mid, std::max(mid, seconds_of(high))};
-}
-
-bool Certifiable(const FittedConstants& fitted, const std::vector<Doubt>& doubts) {
-  double assumed = 0;
-  for (const Doubt& doubt : doubts) {
-    if (fitted.assumed[static_cast<size_t>(doubt.constant)]) assumed += doubt.share;
-  }
-  return assumed <= 0.5;
 }
 
 // R4 to R8 after the score's own rungs, node by node, and the step's own row after them.
@@ -194,10 +151,10 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
   const auto seconds_of = [&](const Constants& constants) {
     return EstimateStep(terms, engine.fitted, constants);
   };
-  forecast.envelope = Envelope(engine.fitted, seconds_of, forecast.seconds.mid, forecast.bound);
+  forecast.envelope = EnvelopeOf(engine.fitted, seconds_of, forecast.seconds.mid, forecast.bound);
   forecast.doubts = DoubtsOf(engine.fitted, seconds_of);
   forecast.basis = engine.fitted.basis;
-  forecast.certifiable = Certifiable(engine.fitted, forecast.doubts);
+  forecast.certifiable = IsCertifiable(engine.fitted, forecast.doubts);
   return forecast;
 }
 

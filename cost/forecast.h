@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cost/doubt.h"
 #include "cost/estimate.h"
 #include "cost/memory.h"
 #include "cost/score.h"

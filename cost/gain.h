@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cost/doubt.h"
 #include "cost/forecast.h"
 #include "cost/terms.h"
 
@@ -25,10 +26,6 @@ struct GainKnob {
   double spread = 0;     // of the logarithm: one standard deviation
   bool assumed = false;  // no row speaks for it
 };
-
-// Standard deviations to either side of the middle of a normal distribution.
-inline constexpr double kFourInFive = 1.2816;
-inline constexpr double kNinetyNine = 2.5758;
 
 class StepGain {
  public:

@@ -1,7 +1,6 @@
 #include "cost/views.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -9,7 +8,6 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "cost/chip_file.h"
-#include "cost/gain.h"
 #include "cost/terms.h"
 
 namespace twinforge {
@@ -61,30 +59,11 @@ class Viewer {
 RungView Viewer::RungAt(size_t rung) const {
   RungView view{.rung = score_.ladder[rung].rung};
   const double own = score_.ladder[rung].seconds;
+  const auto seconds_of = [&](const Constants& constants) { return SecondsAt(rung, constants); };
   view.seconds = Band(own, fitted_.band, forecast_.bound);
-  const double mid = SecondsAt(rung, fitted_.mid);
-  Constants low = fitted_.mid, high = fitted_.mid;
-  double squares = 0, assumed = 0;
-  for (int i = 0; i < kConstants; ++i) {
-    const auto capped = [&](double value) {
-      return AllConstants()[i].unit == "share" ? std::min(value, 1.0) : value;
-    };
-    low[i] *= std::exp(-kFourInFive * fitted_.spread[i]);
-    high[i] = capped(high[i] * std::exp(kFourInFive * fitted_.spread[i]));
-    Constants moved = fitted_.mid;
-    moved[i] *= std::exp(fitted_.spread[i]);
-    const double change = std::log(SecondsAt(rung, moved) / mid);
-    if (change == 0) continue;
-    view.doubts.push_back({static_cast<Constant>(i), change * change});
-    squares += change * change;
-    if (fitted_.assumed[i]) assumed += change * change;
-  }
-  for (Doubt& doubt : view.doubts) doubt.share /= squares;
-  std::stable_sort(view.doubts.begin(), view.doubts.end(),
-                   [](const Doubt& a, const Doubt& b) { return a.share > b.share; });
-  view.certifiable = assumed <= 0.5 * squares;
-  view.envelope = {std::clamp(SecondsAt(rung, low), forecast_.bound, own), own,
-                   std::max(own, SecondsAt(rung, high))};
+  view.envelope = EnvelopeOf(fitted_, seconds_of, own, forecast_.bound);
+  view.doubts = DoubtsOf(fitted_, seconds_of);
+  view.certifiable = IsCertifiable(fitted_, view.doubts);
   return view;
 }
 
