@@ -7,52 +7,17 @@ import sys
 import numpy as np
 import pytest
 import torch
-from emitted import judged, module_at, widened
-from oracles import NAMES
+from emitted import CASES, ENCODERS, SOME, TOLERANCE, TRAINED, WAYS, gap, judged, module_at, twin_of
 from torch.export import Dim, export
 
 torch.set_num_threads(1)    # models are tiny: threads would only wait for one another
 
-TOLERANCE = 2e-5        # of the largest logit, everything in float32
-ENCODERS = {"bert"}
-# Frequencies follow the length, and keys keep those of their own time, as in the library: beyond the trained length a
-# step is no longer what the whole sequence gives.
-TRAINED = {"llama__dynamic": 8, "phi3__longrope": 8}
-# Forms that differ only in how the source's files are cut are left to one of them.
-FAMILIES = [name for name in NAMES if "__sharded" not in name or name == "llama__sharded"]
-
-WAYS = {
-    "as it is": ("hf", 'name: "none" step { pad_vocab { multiple: 1 } }'),
-    "portable": ("hf", "tpu-exact-portable"),
-    "native": ("twin", "tpu-exact-native"),
-    "stacked": ("twin", 'name: "stacked" step { use: "tpu-exact-native" } step { group_experts { size: 2 } } step { stack_layers { } }'),
-}
-FOR_A_SLICE = ("--shards", "2", "--kernel", "paged")
-
 
 def forged(tool, oracles, tmp_path, name, way):
     """The twin's module and its model in float32."""
-    target, recipe = WAYS[way]
-    source = oracles / name
-    if way == "portable":       # its padded heads rescale W_q, which bfloat16 rounds
-        source = widened(source, tmp_path / "wide")
-    words = () if way == "as it is" else FOR_A_SLICE
-    done = tool.forge(source, recipe, tmp_path / "twin", "--to", target, *words)
-    assert done.code == 0, done
-    module = module_at(tmp_path / "twin" / "reference" / "model_torch.py")
-    return module, module.load(tmp_path / "twin", dtype=torch.float32)
-
-
-def gap(have, want):
-    have, want = np.asarray(have, np.float64), np.asarray(want, np.float64)
-    assert have.shape == want.shape, (have.shape, want.shape)
-    return float(np.abs(have - want).max() / np.abs(want).max())
-
-
-# One of each kind of block is enough where the recipe is not the library's.
-SOME = ["llama", "gemma2", "gpt_oss", "deepseek_v3", "gpt2", "bert"]
-CASES = [(name, way) for way in ("portable", "native") for name in FAMILIES] + \
-        [(name, way) for way in ("as it is", "stacked") for name in SOME]
+    twin = twin_of(tool, oracles, tmp_path, name, way)
+    module = module_at(twin / "reference" / "model_torch.py")
+    return module, module.load(twin, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("name, way", CASES)
