@@ -8,18 +8,6 @@
 namespace twinforge {
 namespace {
 
-std::string KindWord(StableHloArgument::Kind kind) {
-  switch (kind) {
-    case StableHloArgument::Kind::kInput:
-      return "input";
-    case StableHloArgument::Kind::kCache:
-      return "cache";
-    case StableHloArgument::Kind::kWeight:
-      return "weight";
-  }
-  return "";
-}
-
 std::string MembersText(const std::vector<std::string>& members) {
   if (members.size() < 2) return "";
   return absl::StrCat(members.front(), members.size() > 2 ? " ... " : " ", members.back());
@@ -44,7 +32,7 @@ absl::StatusOr<std::vector<ProgramToCompile>> ProgramsOf(const Graph& graph,
     program.text = std::move(part.module.text);
     for (const StableHloArgument& argument : part.module.arguments) {
       program.arguments.push_back(argument.name);
-      program.kinds.push_back(KindWord(argument.kind));
+      program.kinds.push_back(std::string(StableHloKindName(argument.kind)));
     }
   }
   return programs;

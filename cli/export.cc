@@ -1,13 +1,11 @@
 // twinforge export MODEL --to stablehlo: the model as code for a compiler, with the list of its arguments.
-#include <cerrno>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "cli/new_folder.h"
 #include "cli/open.h"
 #include "cli/verb.h"
-#include "exporters/file_system.h"
 #include "reference/stablehlo/stablehlo.h"
 #include "weights/text.h"
 
@@ -21,18 +19,6 @@ struct ExportFlags {
   int64_t batch = 1, context = 1024, sequence = 0;
   bool parts = false;
 };
-
-const char* KindName(StableHloArgument::Kind kind) {
-  switch (kind) {
-    case StableHloArgument::Kind::kInput:
-      return "input";
-    case StableHloArgument::Kind::kCache:
-      return "cache";
-    case StableHloArgument::Kind::kWeight:
-      return "weight";
-  }
-  return "";
-}
 
 // Where a weight is found: the stored tensor that it is, or how it is made of several.
 void AddSource(const StableHloArgument& argument, Json& row) {
@@ -57,7 +43,7 @@ Json ArgumentsJson(const StableHloModule& module, const StableHloOptions& option
   json["arguments"] = Json::array();
   for (const StableHloArgument& argument : module.arguments) {
     Json row = {{"name", argument.name},
-                {"kind", KindName(argument.kind)},
+                {"kind", std::string(StableHloKindName(argument.kind))},
                 {"dtype", std::string(Name(argument.dtype))},
                 {"shape", argument.shape}};
     if (!module.mesh.empty() && !argument.split.empty()) row["split"] = argument.split;
@@ -73,46 +59,7 @@ Json ArgumentsJson(const StableHloModule& module, const StableHloOptions& option
   return json;
 }
 
-struct NewFile {
-  std::string name, text;
-};
-
-absl::Status WriteInto(FileSystem& files, const std::string& path, absl::string_view text) {
-  const int fd = files.Open(path, FileSystem::OpenMode::kCreate);
-  if (fd < 0) return FileError(fd, path, "create");
-  const auto close = absl::MakeCleanup([&] { files.Close(fd); });
-  for (int64_t done = 0; done < static_cast<int64_t>(text.size());) {
-    const int64_t wrote = files.Write(fd, reinterpret_cast<const std::byte*>(text.data()) + done,
-                                      static_cast<int64_t>(text.size()) - done, done);
-    if (wrote <= 0) return FileError(wrote == 0 ? -EIO : wrote, path, "write");
-    done += wrote;
-  }
-  const int synced = files.Sync(fd);
-  return synced < 0 ? FileError(synced, path, "sync") : absl::OkStatus();
-}
-
-// A folder of `files` that appears whole or not at all.
-absl::Status WriteFolder(const std::string& out, const std::vector<NewFile>& all) {
-  FileSystem& files = SystemFiles();
-  const std::string partial = out + ".partial";
-  const int made = files.MakeFolder(partial);
-  if (made == -EEXIST) {
-    return Error(1608, partial, "the folder exists, left by a run that was ended", "remove it first");
-  }
-  if (made < 0) return FileError(made, partial, "create");
-  auto drop = absl::MakeCleanup([&] {
-    for (const NewFile& file : all) files.Remove(absl::StrCat(partial, "/", file.name));
-    files.RemoveFolder(partial);
-  });
-  for (const NewFile& file : all) {
-    TWIN_RETURN_IF_ERROR(WriteInto(files, absl::StrCat(partial, "/", file.name), file.text));
-  }
-  const int renamed = files.Rename(partial, out);
-  if (renamed == -EEXIST) return Error(1608, out, "the folder exists", "name another, or remove it first");
-  if (renamed < 0) return FileError(renamed, out, "name");
-  std::move(drop).Cancel();
-  return absl::OkStatus();
-}
+using NewFiles = std::vector<std::pair<std::string, std::string>>;  // names and texts
 
 std::vector<StableHloOptions> OptionsOf(const ExportFlags& flags) {
   std::vector<StableHloOptions> all;
@@ -134,8 +81,8 @@ std::vector<StableHloOptions> OptionsOf(const ExportFlags& flags) {
   return all;
 }
 
-void Add(const StableHloModule& module, const StableHloOptions& options, Json extra,
-         std::vector<NewFile>& files, Outcome& outcome) {
+void Add(const StableHloModule& module, const StableHloOptions& options, Json extra, NewFiles& files,
+         Outcome& outcome) {
   Json json = ArgumentsJson(module, options);
   for (auto& [key, value] : extra.items()) json[key] = value;
   files.push_back({module.name + ".mlir", module.text});
@@ -165,7 +112,7 @@ absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(const Graph graph, GraphOf(flags));
   Outcome outcome;
   outcome.json["modules"] = Json::array();
-  std::vector<NewFile> files;
+  NewFiles files;
   for (const StableHloOptions& options : OptionsOf(flags)) {
     if (flags.parts) {
       TWIN_ASSIGN_OR_RETURN(const std::vector<StableHloPart> parts, WriteStableHloParts(graph, options));
@@ -177,7 +124,7 @@ absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
       Add(module, options, Json::object(), files, outcome);
     }
   }
-  TWIN_RETURN_IF_ERROR(WriteFolder(flags.out, files));
+  TWIN_RETURN_IF_ERROR(WriteNewFolder(files, flags.out));
   outcome.done = absl::StrCat("the modules are written to ", flags.out);
   outcome.json["out"] = flags.out;
   absl::StrAppend(&outcome.human, "written to ", flags.out, "\n");

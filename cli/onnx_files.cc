@@ -1,13 +1,10 @@
 #include "cli/onnx_files.h"
 
-#include <cerrno>
-
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
-#include "exporters/file_system.h"
+#include "cli/new_folder.h"
 #include "onnx/describe.h"
 #include "onnx/read.h"
 #include "onnx/run.h"
@@ -16,43 +13,6 @@
 
 namespace twinforge {
 namespace {
-
-absl::Status WriteNewFile(FileSystem& files, const std::string& path, absl::string_view bytes) {
-  const int fd = files.Open(path, FileSystem::OpenMode::kCreate);
-  if (fd < 0) return FileError(fd, path, "create");
-  auto close = absl::MakeCleanup([&] { files.Close(fd); });
-  for (int64_t done = 0; done < static_cast<int64_t>(bytes.size());) {
-    const int64_t wrote =
-        files.Write(fd, reinterpret_cast<const std::byte*>(bytes.data()) + done, bytes.size() - done, done);
-    if (wrote <= 0) return FileError(wrote == 0 ? -EIO : wrote, path, "write");
-    done += wrote;
-  }
-  const int synced = files.Sync(fd);
-  return synced < 0 ? FileError(synced, path, "sync") : absl::OkStatus();
-}
-
-// A folder of files that appears whole or not at all.
-absl::Status WriteNewFolder(const std::vector<std::pair<std::string, std::string>>& contents,
-                            const std::string& path) {
-  FileSystem& files = SystemFiles();
-  const std::string partial = path + ".partial";
-  const int made = files.MakeFolder(partial);
-  if (made == -EEXIST)
-    return Error(1608, partial, "the folder exists: a run before this one was cut short", "remove it first");
-  if (made < 0) return FileError(made, partial, "create");
-  auto drop = absl::MakeCleanup([&] {
-    for (const auto& [name, bytes] : contents) files.Remove(absl::StrCat(partial, "/", name));
-    files.RemoveFolder(partial);
-  });
-  for (const auto& [name, bytes] : contents) {
-    TWIN_RETURN_IF_ERROR(WriteNewFile(files, absl::StrCat(partial, "/", name), bytes));
-  }
-  const int renamed = files.Rename(partial, path);
-  if (renamed == -EEXIST) return Error(1608, path, "exists", "name another folder, or remove it first");
-  if (renamed < 0) return FileError(renamed, path, "name");
-  std::move(drop).Cancel();
-  return absl::OkStatus();
-}
 
 std::string Names(const std::vector<std::pair<std::string, std::string>>& values) {
   return absl::StrJoin(values, "\n            ", [](std::string* out, const auto& value) {

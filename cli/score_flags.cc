@@ -40,6 +40,18 @@ struct Companion {
 };
 constexpr Companion kCompanions[] = {{"--skip-step", "--recipe"}, {"--kernel", "--recipe"}};
 
+// Flags that do not go together.
+struct Rivals {
+  absl::string_view flag, other, hint;
+};
+constexpr absl::string_view kOneStep = "it is of one step: certify the variant that you choose";
+constexpr absl::string_view kOwnTypes = "a record is of the model's own types";
+constexpr Rivals kRivals[] = {{"--certificate", "--sweep", kOneStep},
+                              {"--certificate", "--vary", kOneStep},
+                              {"--dtype", "--compiled", kOwnTypes},
+                              {"--activation-dtype", "--compiled", kOwnTypes},
+                              {"--kv-dtype", "--compiled", kOwnTypes}};
+
 // Flags of one step of one model, which a table of rows has no place for.
 constexpr absl::string_view kNotOfTables[] = {"MODEL",         "--config", "--recipe",
                                               "--skip-step",   "--kernel", "--against",
@@ -77,11 +89,9 @@ absl::Status CheckCompany(const std::vector<std::string>& given) {
       return Error(1003, row.flag, absl::StrCat("does nothing without ", row.needs),
                    absl::StrCat("give ", row.needs, " as well"));
   }
-  if (Has(given, "--certificate") && (Has(given, "--sweep") || Has(given, "--vary")))
-    return Error(1003, "--certificate", "is of one step", "certify the variant that you choose");
-  for (const absl::string_view flag : {"--dtype", "--activation-dtype", "--kv-dtype"}) {
-    if (Has(given, flag) && Has(given, "--compiled"))
-      return Error(1003, flag, "does not go with --compiled", "a record is of the model's own types");
+  for (const Rivals& row : kRivals) {
+    if (Has(given, row.flag) && Has(given, row.other))
+      return Error(1003, row.flag, absl::StrCat("does not go with ", row.other), row.hint);
   }
   if (!Has(given, "--batch-file")) return absl::OkStatus();
   for (const absl::string_view flag : kNotOfTables) {

@@ -80,8 +80,6 @@ absl::Status CheckAxisValues(const Model& model, const ScoreFlags& step, const S
 
 absl::StatusOr<Outcome> ScoreSweep(const Model& model, const ScoreFlags& step, const RecipeFlags& recipe,
                                    const std::string& against, const SweepFlags& flags) {
-  if (step.phase == "serve")
-    return Error(1003, "--sweep", "scores steps", "give --phase decode, prefill or train");
   if (!against.empty()) TWIN_RETURN_IF_ERROR(FindChip(against).status());
   LoadedRecipe loaded;
   if (!recipe.recipe.empty()) {

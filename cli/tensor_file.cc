@@ -1,13 +1,13 @@
 #include "cli/tensor_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "cli/new_folder.h"
 #include "exporters/file_system.h"
 #include "exporters/header.h"
 #include "importers/checkpoint.h"
@@ -15,18 +15,6 @@
 
 namespace twinforge {
 namespace {
-
-absl::Status WriteAll(FileSystem& files, int fd, const std::string& path, absl::string_view bytes) {
-  int64_t done = 0;
-  while (done < static_cast<int64_t>(bytes.size())) {
-    const int64_t wrote =
-        files.Write(fd, reinterpret_cast<const std::byte*>(bytes.data()) + done, bytes.size() - done, done);
-    if (wrote <= 0) return FileError(wrote == 0 ? -EIO : wrote, path, "write");
-    done += wrote;
-  }
-  const int synced = files.Sync(fd);
-  return synced < 0 ? FileError(synced, path, "sync") : absl::OkStatus();
-}
 
 // The whole file as it will lie on disk.
 std::string FileOf(const NamedTensors& tensors) {
@@ -69,7 +57,7 @@ absl::Status WriteTensorFile(const NamedTensors& tensors, const std::string& pat
   const std::string partial = path + ".partial";
   const int fd = files.Open(partial, FileSystem::OpenMode::kCreate);
   if (fd < 0) return FileError(fd, partial, "create");
-  absl::Status written = WriteAll(files, fd, partial, FileOf(tensors));
+  absl::Status written = WriteAndSync(files, fd, partial, FileOf(tensors));
   files.Close(fd);
   auto drop = absl::MakeCleanup([&] { files.Remove(partial); });
   TWIN_RETURN_IF_ERROR(written);

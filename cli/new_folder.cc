@@ -1,0 +1,59 @@
+#include "cli/new_folder.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+#include "base/status_macros.h"
+
+namespace twinforge {
+
+absl::Status WriteAndSync(FileSystem& files, int fd, const std::string& path, absl::string_view bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  for (int64_t done = 0; done < size;) {
+    const int64_t wrote =
+        files.Write(fd, reinterpret_cast<const std::byte*>(bytes.data()) + done, size - done, done);
+    if (wrote <= 0) return FileError(wrote == 0 ? -EIO : wrote, path, "write");
+    done += wrote;
+  }
+  const int synced = files.Sync(fd);
+  return synced < 0 ? FileError(synced, path, "sync") : absl::OkStatus();
+}
+
+namespace {
+
+absl::Status WriteNewFile(FileSystem& files, const std::string& path, absl::string_view bytes) {
+  const int fd = files.Open(path, FileSystem::OpenMode::kCreate);
+  if (fd < 0) return FileError(fd, path, "create");
+  const auto close = absl::MakeCleanup([&] { files.Close(fd); });
+  return WriteAndSync(files, fd, path, bytes);
+}
+
+}  // namespace
+
+absl::Status WriteNewFolder(const std::vector<std::pair<std::string, std::string>>& contents,
+                            const std::string& path) {
+  FileSystem& files = SystemFiles();
+  const std::string partial = path + ".partial";
+  const int made = files.MakeFolder(partial);
+  if (made == -EEXIST)
+    return Error(1608, partial, "the folder exists: a run before this one was cut short", "remove it first");
+  if (made < 0) return FileError(made, partial, "create");
+  auto drop = absl::MakeCleanup([&] {
+    for (const auto& [name, bytes] : contents) files.Remove(absl::StrCat(partial, "/", name));
+    files.RemoveFolder(partial);
+  });
+  for (const auto& [name, bytes] : contents) {
+    TWIN_RETURN_IF_ERROR(WriteNewFile(files, absl::StrCat(partial, "/", name), bytes));
+  }
+  const int renamed = files.Rename(partial, path);
+  if (renamed == -EEXIST) return Error(1608, path, "exists", "name another folder, or remove it first");
+  if (renamed < 0) return FileError(renamed, path, "name");
+  std::move(drop).Cancel();
+  return absl::OkStatus();
+}
+
+}  // namespace twinforge
