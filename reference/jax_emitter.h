@@ -78,6 +78,14 @@ class JaxEmitter {
   void UseKernel(std::string name);
   std::string KernelOptions();
   bool HasExpertKernel(const Node& node) const;
+  // Whether the kernel for a weight of which few are kept takes this one, and reads it packed.
+  bool IsPacked(const HeldParam& held) const;
+  bool HasPacked() const;
+  std::string PackedProduct(const Node& node, absl::string_view x, absl::string_view slot,
+                            absl::string_view bias, const std::string& spec);
+  std::string PackedLeaf(const HeldParam& held) const;
+  // Whether a kernel reads parameters of the node, in the stack of layers where they are in one.
+  bool ReadsStack(const Node& node) const;
   std::string ExpertProduct(const Node& node, absl::string_view x, absl::string_view slot) const;
   std::string ChosenExperts(const Node& node);
   std::string LayerOf(const std::vector<NodeId>& layer);

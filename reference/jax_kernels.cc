@@ -89,27 +89,87 @@ std::string JaxEmitter::ChosenExperts(const Node& node) {
 
 // What a step of a loop over layers is given of their stack.
 std::string JaxEmitter::LayerOf(const std::vector<NodeId>& layer) {
-  std::string text = "def $(stack, row):\n";
-  std::string value = "jax.tree.map(lambda of: of[row], stack)";
-  std::vector<std::string> kept;
+  std::vector<std::string> names;
   for (const NodeId id : layer) {
     const Node& node = graph().node(id);
-    if (!HasExpertKernel(node)) continue;
-    const std::string key = absl::StrCat("\"", ReferenceProgram::Suffix(node.path), "\"");
-    kept.push_back(absl::StrCat(key, ": p[", key, "] | {\"stack\": (stack[", key, "], row)}"));
+    if (ReadsStack(node)) names.push_back(absl::StrCat("\"", ReferenceProgram::Suffix(node.path), "\""));
   }
-  if (kept.empty()) {
-    return functions_.Define(
-        "layer_of",
-        absl::StrCat(text, "    \"\"\"The parameters of one layer.\"\"\"\n    return ", value, "\n"));
+  if (names.empty()) {
+    return functions_.Define("layer_of", R"(def $(stack, row):
+    """The parameters of one layer."""
+    return jax.tree.map(lambda of: of[row], stack)
+)");
   }
-  return functions_.Define(
-      "layer_of",
-      absl::StrCat(
-          text,
-          "    \"\"\"The parameters of one layer; of experts the stack too, where a kernel reads them: "
-          "a layer cut out\n    of it would be copied first.\"\"\"\n    p = ",
-          value, "\n    return p | {", absl::StrJoin(kept, ", "), "}\n"));
+  return functions_.Define("layer_of",
+                           absl::StrCat(R"(def $(stack, row):
+    """The parameters of one layer; the stack too where a kernel reads it, for a layer cut out would be copied first."""
+    p = jax.tree.map(lambda of: of[row], stack)
+    return p | {name: p[name] | {"stack": (stack[name], row)} for name in ()",
+                                        absl::StrJoin(names, ", "), names.size() == 1 ? "," : "", ")}\n"));
+}
+
+// ---- weights of which few are kept
+
+bool JaxEmitter::IsPacked(const HeldParam& held) const {
+  if (!held.kept || IsSharded()) return false;
+  const KeptGroups& kept = *held.kept;
+  int64_t bits = 0;  // of a place in its group
+  while ((int64_t{1} << bits) < kept.of) ++bits;
+  // Whole tiles of 16-bit numbers, codes of a word: what the kernel asks for.
+  return kept.stride % (kept.along_in ? 16 : 128) == 0 && std::min(kept.of, kept.keep * bits) <= 32;
+}
+
+bool JaxEmitter::HasPacked() const {
+  return std::any_of(program_.held.begin(), program_.held.end(),
+                     [&](const auto& row) { return IsPacked(row.second); });
+}
+
+bool JaxEmitter::ReadsStack(const Node& node) const {
+  return HasExpertKernel(node) || std::any_of(node.params.begin(), node.params.end(), [&](const auto& slot) {
+           return IsPacked(program_.held.at(slot.second));
+         });
+}
+
+std::string JaxEmitter::PackedProduct(const Node& node, absl::string_view x, absl::string_view slot,
+                                      absl::string_view bias, const std::string& spec) {
+  UseKernel("nm_pack");
+  UseKernel("strided_nm_matmul");
+  const std::string dot = Dot(), options = KernelOptions();
+  const std::string name = functions_.Define("kept_dot", InOrder({R"(def $(spec, x, p, slot, out, bias=None):
+    """dot with a weight of which few are kept: packed, so that the rest is not read, or dense with its zeros."""
+    stack, layer = p.get("stack", (p, None))
+    weight = stack[slot]
+    if not isinstance(weight, nm_pack.Packed):
+        return )",
+                                                                  dot, R"((spec, x, p[slot], bias)
+    options = )",
+                                                                  options, R"(()
+    rows = x.reshape(-1, weight.shape[0])
+    if options is None:
+        y = strided_nm_matmul.reference(rows, weight, layer=layer)
+    else:
+        y = strided_nm_matmul.kernel(rows, weight, layer=layer, **options)
+    y = y.reshape(*x.shape[:2], *out)
+    return y if bias is None else y + bias.astype(x.dtype)
+)"}));
+  const ParamType& type = TypeOf(node, slot);
+  std::vector<int64_t> out;
+  for (size_t axis = type.in; axis < type.axes.size(); ++axis) out.push_back(type.axes[axis].size);
+  return absl::StrCat(name, "(\"", spec, "\", ", x, ", p, \"", slot, "\", ", PyTuple(out),
+                      bias.empty() || !node.Has(bias) ? "" : absl::StrCat(", ", Slot(node, bias)), ")");
+}
+
+// packed(read("layers.0.mlp.down"), (0, 1), (96, 48), (2, 4, 16, "in"))
+std::string JaxEmitter::PackedLeaf(const HeldParam& held) const {
+  const ParamType& type = held.param->type;
+  std::vector<int64_t> axes(held.order.size());  // that put the held ones in canonical order
+  for (size_t i = 0; i < held.order.size(); ++i) axes[held.order[i]] = static_cast<int64_t>(i);
+  int64_t in = 1, out = 1;
+  for (size_t axis = 0; axis < type.axes.size(); ++axis)
+    (static_cast<int>(axis) < type.in ? in : out) *= type.axes[axis].size;
+  return absl::StrCat("packed(\n                ", held.expression, ", ", PyTuple(axes), ", ",
+                      PyTuple({in, out}), ", (", held.kept->keep, ", ", held.kept->of, ", ",
+                      held.kept->stride, ", \"", held.kept->along_in ? "in" : "out", "\"))");
 }
 
 }  // namespace twinforge

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "reference/einsum.h"
+#include "reference/headless.h"
 #include "reference/jax_emitter.h"
 #include "reference/python.h"
 #include "reference/runtime_text.h"
@@ -153,8 +154,7 @@ std::string JaxEmitter::Walk(const LayerCycle& cycle, size_t part) {
 bool JaxEmitter::HasKernel(const LayerCycle& cycle) const {
   return std::any_of(cycle.kinds.begin(), cycle.kinds.end(), [&](int kind) {
     const std::vector<NodeId>& nodes = program_.layers[program_.kinds[kind].layers[0]];
-    return std::any_of(nodes.begin(), nodes.end(),
-                       [&](NodeId id) { return HasExpertKernel(graph().node(id)); });
+    return std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) { return ReadsStack(graph().node(id)); });
   });
 }
 
@@ -240,7 +240,7 @@ std::string JaxEmitter::Cache() {
 std::string JaxEmitter::Module() {
   Layers();
   Trunk();
-  Head();
+  if (!program_.headless) Head();
   const std::string cache = program_.decodes ? Cache() : "";
   std::string limit;
   if (program_.Positions() > 0) {
@@ -255,23 +255,24 @@ std::string JaxEmitter::Module() {
   std::string named;
   for (const std::string& name : kernels_)
     absl::StrAppend(&named, name, " = kernel_module(\"", name, "\")\n");
-  return absl::StrCat(
-      absl::StrReplaceAll(
-          program_.decodes ? kJaxHeader : kJaxEncoderHeader,
-          {{"$MODEL", graph().name()},
-           {"$SHARDING", IsSharded() ? "from jax.sharding import NamedSharding, PartitionSpec as P\n" : ""},
-           {"$IMPORTLIB", kernels ? "import importlib\nimport importlib.util\n" : ""},
-           {"$SYS", kernels ? "import sys\n" : ""},
-           {"$REPLACE", kernels ? ", replace" : ""},
-           {"$KERNELS", kernels ? absl::StrCat(kJaxKernelModule, named) : ""}}),
-      "\n\n", config_.Text(), functions_.Text(), "\n\n", loader,
+  const std::string header = absl::StrReplaceAll(
+      program_.decodes ? kJaxHeader : kJaxEncoderHeader,
+      {{"$MODEL", graph().name()},
+       {"$SHARDING", IsSharded() ? "from jax.sharding import NamedSharding, PartitionSpec as P\n" : ""},
+       {"$IMPORTLIB", kernels ? "import importlib\nimport importlib.util\n" : ""},
+       {"$SYS", kernels ? "import sys\n" : ""},
+       {"$REPLACE", kernels ? ", replace" : ""},
+       {"$KERNELS", kernels ? absl::StrCat(kJaxKernelModule, named) : ""}});
+  const std::string calls =
       absl::StrReplaceAll(program_.decodes ? kJaxDecoder : kJaxEncoder,
                           {{"$TABLE", Table()},
                            {"$CACHE", cache},
                            {"$LIMIT", limit},
                            {"$USE_KERNELS", kernels ? kJaxUseKernels : ""},
                            {"$KERNEL_FLAG", kernels ? kJaxKernelFlag : ""},
-                           {"$SET_KERNELS", kernels ? "    use_kernels(flags.kernels)\n" : ""}}));
+                           {"$SET_KERNELS", kernels ? "    use_kernels(flags.kernels)\n" : ""}});
+  return absl::StrCat(program_.headless ? SayHiddenStates(header) : header, "\n\n", config_.Text(),
+                      functions_.Text(), "\n\n", loader, program_.headless ? SayHiddenStates(calls) : calls);
 }
 
 }  // namespace twinforge

@@ -130,6 +130,33 @@ def alone(tree, layer):
 
 )py";
 
+// The same where weights are packed: what is read may be several arrays.
+inline constexpr char kJaxPacked[] = R"py(def stack_of(layers):
+    return jax.tree.map(lambda *parts: np.stack(parts), *layers)
+
+
+def packed(weight, axes, shape, pattern):
+    """A weight of which few are kept, [in, out], as its kernel reads it; as it lies where plain JAX computes."""
+    if kernel_options() is None:
+        return weight
+    return nm_pack.pack(weight.transpose(axes).reshape(shape), nm_pack.Pattern(*pattern))
+
+
+)py";
+
+inline constexpr char kJaxPackedLoad[] = R"py(def load(directory=DIRECTORY, dtype=None):
+    """The parameters of the twin in `directory`, as they are stored or in `dtype`, read one after another.
+
+    Where kernels are used, weights of which few are kept are packed on the way.
+    """
+
+    def place(value):
+        counts = jnp.issubdtype(value.dtype, jnp.integer)  # which members of a group are kept
+        return jnp.asarray(value, dtype=None if dtype is None or counts else jnp.dtype(dtype))
+
+    return jax.tree.map(lambda read: jax.tree.map(place, read()), stored(Reader(directory)))
+)py";
+
 inline constexpr char kJaxLoad[] = R"py(def load(directory=DIRECTORY, dtype=None):
     """The parameters of the twin in `directory`, as they are stored or in `dtype`, read one after another."""
 

@@ -1,5 +1,7 @@
 """Law: with its Pallas kernels the emitted JAX module gives the outside judge's logits as it does without; they lie beside
 it, those that it calls and no others, and running them leaves nothing there."""
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from emitted import ENCODERS, FAMILIES, TOLERANCE, TRAINED, gap, judged, module_at, twin_of
+from tool import BINARY
 
 KERNELS = Path(__file__).resolve().parents[2] / "reference" / "kernels"
 ALWAYS = {"__init__.py", "blocks.py", "blocks.csv", "decode_attention.py"}
@@ -32,6 +35,47 @@ def test_kernels_give_the_judges_logits(tool, oracles, tmp_path, name):
         got, cache = module.decode_step(params, cache, ids[rows, lengths + step], lengths + step)
         assert gap(got, want[rows, lengths + step]) <= TOLERANCE, step
     assert step == 7 and all(calls.values()), calls
+
+
+FEW = """name: "few" require: RETRAIN step { use: "tpu-exact-native" }
+step { keep_n_of_m { keep: 2 of: 3 along: "in" stride: 16 } where { path: "layers.*mlp.gate" } }
+step { keep_n_of_m { keep: 1 of: 3 along: "in" stride: 16 } where { path: "layers.1.attn.q" } }
+step { keep_n_of_m { keep: 1 of: 2 along: "out" stride: 1 } where { path: "layers.*mlp.up" } }"""
+
+
+def test_weights_of_which_few_are_kept_are_read_packed(tool, oracles, tmp_path):
+    """One in both layers, one in the second alone; the last lies too close for a kernel and stays dense."""
+    done = tool.forge(oracles / "llama", FEW, tmp_path / "twin", "--to", "twin")
+    assert done.code == 0, done
+    module = module_at(tmp_path / "twin" / "reference" / "model.py")
+    dense = module.load(dtype=jnp.float32)
+    ids, _ = judged(oracles / "llama")
+    want = np.asarray(module.logits(dense, ids), np.float64)
+    module.use_kernels("interpret")
+    params = module.load(dtype=jnp.float32)
+    packed = [[isinstance(layer[block][slot], module.nm_pack.Packed) for block, slot in (("mlp", "gate"), ("attn", "q"), ("mlp", "up"))]
+              for layer in params["layers"]]
+    assert packed == [[True, False, False], [True, True, False]]
+    assert gap(module.logits(params, ids), want) <= TOLERANCE
+    assert gap(module.logits(dense, ids), want) <= TOLERANCE    # kernels are used, and these are not packed
+    cache = module.init_cache(2, ids.shape[1], jnp.float32)
+    _, cache = module.prefill(params, cache, ids[:, :5], np.array([5, 5]))
+    got, cache = module.decode_step(params, cache, ids[:, 5], np.array([5, 5]))
+    assert gap(got, want[:, 5]) <= TOLERANCE
+    module.use_kernels("off")
+    assert gap(module.logits(params, ids), want) <= TOLERANCE   # packed, and no kernel
+
+
+def test_decode_steps_compile_for_tpus_and_read_in_place():
+    """Loops over layers with heads of 64, experts, packed weights: no cache and no such weight is copied on the way."""
+    ran = subprocess.run([sys.executable, KERNELS.parents[1] / "bench" / "compile_twins.py", "--small", "v5e", "v6e"],
+                         capture_output=True, text=True, env=os.environ | {"TWINFORGE": str(Path(BINARY).resolve())})
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    calls = {"heads of 64": 1, "experts": 4, "2 of 4 of the MLP kept": 4}
+    assert [(row["name"], row["chip"], row["kernels"]) for row in rows] == [
+        (name, chip, count) for name, count in calls.items() for chip in ("v5e", "v6e")]
+    assert [row for row in rows if row["outcome"] != "in place"] == []
 
 
 def counted(module):

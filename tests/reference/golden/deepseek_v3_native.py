@@ -265,10 +265,9 @@ class Step(NamedTuple):
 
 
 def layer_of(stack, row):
-    """The parameters of one layer; of experts the stack too, where a kernel reads them: a layer cut out
-    of it would be copied first."""
+    """The parameters of one layer; the stack too where a kernel reads it, for a layer cut out would be copied first."""
     p = jax.tree.map(lambda of: of[row], stack)
-    return p | {"moe": p["moe"] | {"stack": (stack["moe"], row)}}
+    return p | {name: p[name] | {"stack": (stack[name], row)} for name in ("moe",)}
 
 
 def trunk(params, cache, tokens, positions):
