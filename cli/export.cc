@@ -6,6 +6,8 @@
 #include "cli/new_folder.h"
 #include "cli/open.h"
 #include "cli/verb.h"
+#include "ir/text.h"
+#include "reference/kept_groups.h"
 #include "reference/stablehlo/stablehlo.h"
 #include "weights/text.h"
 
@@ -108,12 +110,26 @@ absl::StatusOr<Graph> GraphOf(const ExportFlags& flags) {
   return std::move(twin.model.graph);
 }
 
+// Weights of which few are kept, as the manifest of a twin tells: its tensors hold the zeros.
+absl::StatusOr<std::map<std::string, KeptGroups>> KeptOf(const ExportFlags& flags) {
+  std::map<std::string, KeptGroups> kept;
+  if (flags.model.path.empty() || !flags.recipe.recipe.empty() || !IsTwin(flags.model.path)) return kept;
+  TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, OpenManifest(flags.model.path));
+  TWIN_ASSIGN_OR_RETURN(const Graph graph, ParseGraph(manifest.graph));
+  for (const auto& [role, param] : graph.params()) {
+    if (const auto groups = KeptGroupsOf(param)) kept.emplace(role, *groups);
+  }
+  return kept;
+}
+
 absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(const Graph graph, GraphOf(flags));
   Outcome outcome;
   outcome.json["modules"] = Json::array();
   NewFiles files;
-  for (const StableHloOptions& options : OptionsOf(flags)) {
+  TWIN_ASSIGN_OR_RETURN(const auto kept, KeptOf(flags));
+  for (StableHloOptions options : OptionsOf(flags)) {
+    options.kept = kept;
     if (flags.parts) {
       TWIN_ASSIGN_OR_RETURN(const std::vector<StableHloPart> parts, WriteStableHloParts(graph, options));
       for (const StableHloPart& part : parts) {

@@ -85,8 +85,10 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
     if (file.name != "reference/model.py") continue;
     text +=
         "`python reference/model.py --prompt-ids 1,2,3` runs it in JAX, `reference/model_torch.py` in "
-        "PyTorch: "
-        "`load`, `logits` and `generate` there read these files.\n\n";
+        "PyTorch. "
+        "There `load` reads these files, and `logits` and `generate` run them; without a head "
+        "`hidden_states` "
+        "does.\n\n";
   }
   absl::StrAppend(
       &text,

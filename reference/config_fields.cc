@@ -30,6 +30,10 @@ std::string ConfigFields::Int(absl::string_view name, int64_t value, absl::strin
   return Use(name, "int", absl::StrCat(value), meaning);
 }
 
+std::string ConfigFields::String(absl::string_view name, absl::string_view value, absl::string_view meaning) {
+  return Use(name, "str", PyString(value), meaning);
+}
+
 std::string ConfigFields::Floats(absl::string_view name, absl::Span<const double> values,
                                  absl::string_view meaning) {
   const std::string list =

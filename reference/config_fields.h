@@ -17,6 +17,7 @@ class ConfigFields {
   // follows it: "CONFIG.norm_eps_2". `meaning` is the comment beside the field.
   std::string Float(absl::string_view name, double value, absl::string_view meaning = "");
   std::string Int(absl::string_view name, int64_t value, absl::string_view meaning = "");
+  std::string String(absl::string_view name, absl::string_view value, absl::string_view meaning = "");
   std::string Floats(absl::string_view name, absl::Span<const double> values, absl::string_view meaning = "");
 
   // The dataclass, fields in order of their first use.

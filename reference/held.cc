@@ -54,7 +54,7 @@ void LeaveTranspose(HeldParam& held) {
 
 absl::StatusOr<HeldParam> HoldParam(const Param& param, const WeightPtr& program, bool keep_axes,
                                     int64_t layer) {
-  HeldParam held{&param, program, std::vector<int>(param.type.axes.size()), ""};
+  HeldParam held{&param, program, std::vector<int>(param.type.axes.size()), "", std::nullopt};
   std::iota(held.order.begin(), held.order.end(), 0);
   if (!keep_axes) LeaveTranspose(held);
   TWIN_ASSIGN_OR_RETURN(held.expression, NumpyExpression(held.program, layer));

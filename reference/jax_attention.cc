@@ -28,11 +28,27 @@ std::string JaxEmitter::Visible() {
 
 std::string JaxEmitter::Remember() {
   return functions_.Define("remember", R"(def $(cache, layer, positions, **fresh):
-    """The cache with `fresh` [batch, seq, ..] at its tokens' positions, and all that the layer now remembers."""
-    rows = jnp.arange(positions.shape[0])[:, None]
-    cache = {name: cache[name].at[layer, rows, positions].set(value) for name, value in fresh.items()}
-    return cache, *(cache[name][layer] for name in fresh)
+    """The cache [layers, batch, heads, keys, ..] with `fresh` [batch, seq, heads, ..] from each sequence's position on.
+
+    Sequence by sequence: a scatter would have XLA lay the whole cache anew, another way round.
+    """
+    cache = dict(cache)
+    for name, value in fresh.items():
+        value = value.swapaxes(1, 2).astype(cache[name].dtype)
+        for row, own in enumerate(value):
+            place = (layer, row, 0, positions[row, 0], 0)
+            cache[name] = jax.lax.dynamic_update_slice(cache[name], own[None, None], place)
+    return cache
 )");
+}
+
+std::string JaxEmitter::AttendByKernel(absl::string_view cache, std::string more) {
+  UseKernel("decode_attention");
+  const std::string options = KernelOptions();
+  return absl::StrCat("    options = ", options, "()\n    if options is not None and q.shape[1] == 1:\n",
+                      "        mixed = decode_attention.kernel(\n            q[:, 0], ", cache,
+                      ", at.positions[:, 0] + 1, layer=layer,\n            ", more,
+                      ", **options)\n        return mixed[:, None]\n");
 }
 
 // The parameters of a block that the call fills, after x and p.
@@ -49,20 +65,55 @@ std::string JaxEmitter::Weights(const Node& node, const AttentionAttrs& attrs) {
   }
   if (attrs.alibi_size() != 0) {
     const std::vector<double> slopes(attrs.alibi().begin(), attrs.alibi().end());
-    absl::StrAppend(
-        &text, "    slopes = jnp.asarray(", config_.Floats("alibi_slopes", slopes, "one a head"),
-        ", scores.dtype).reshape(1, k.shape[2], -1, 1, 1)\n",
-        "    scores = scores + slopes * (jnp.arange(k.shape[1]) - at.positions[:, None, None, :, None])\n");
+    absl::StrAppend(&text, "    slopes = jnp.asarray(", config_.Floats("alibi_slopes", slopes, "one a head"),
+                    ", scores.dtype).reshape(1, scores.shape[1], -1, 1, 1)\n",
+                    "    scores = scores + slopes * (jnp.arange(scores.shape[-1]) - at.positions[:, None, "
+                    "None, :, None])\n");
   }
   absl::StrAppend(&text, "    scores = jnp.where(", Visible(), "(at, scores.shape[-1]",
                   windows_ ? ", window" : "", chunks_ ? ", chunk=chunk" : "", "), scores, -jnp.inf)\n");
-  if (!node.Has("sinks")) return text + "    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)\n";
+  if (!node.Has("sinks")) return text + "    weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)\n";
   absl::StrAppend(
-      &text, "    sinks = ", Widen(), "(p[\"sinks\"]).reshape(1, k.shape[2], -1, 1, 1)\n",
+      &text, "    sinks = ", Widen(), "(sinks).reshape(1, scores.shape[1], -1, 1, 1)\n",
       "    sinks = jnp.broadcast_to(sinks, (*scores.shape[:-1], 1))  # a logit more, whose share is lost\n",
       "    weights = jax.nn.softmax(jnp.concatenate([scores, sinks], axis=-1), axis=-1)[..., :-1]"
-      ".astype(x.dtype)\n");
+      ".astype(q.dtype)\n");
   return text;
+}
+
+// Of queries [batch, seq, heads, head_dim]; keys and values come from the cache, or are given where there is
+// none.
+std::string JaxEmitter::Attend(const Node& node) {
+  const AttentionAttrs& attrs = node.attrs->attention();
+  const bool sinks = node.Has("sinks"), cached = program_.decodes;
+  std::string text =
+      absl::StrCat("def $(q, ", cached ? "cache, layer, at" : "k, v, at", sinks ? ", sinks" : "",
+                   windows_ ? ", window=None" : "", chunks_ ? ", chunk=None" : "", "):\n");
+  text +=
+      "    \"\"\"[batch, seq, heads, head_dim]: values that each query sees, by the softmax of its "
+      "scores.\"\"\"\n";
+  const std::string scale = config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)");
+  if (cached && attrs.alibi_size() == 0 && !chunks_) {
+    std::string more = absl::StrCat("scale=", scale);
+    if (windows_) more += ", window=window or 0";
+    if (attrs.softcap() != 0)
+      absl::StrAppend(&more,
+                      ", softcap=", config_.Float("score_softcap", attrs.softcap(), "cap * tanh(x / cap)"));
+    if (sinks) more += ", sinks=sinks";
+    text += AttendByKernel("cache[\"k\"], cache[\"v\"]", more);
+  }
+  if (cached) {
+    text += "    k, v = cache[\"k\"][layer], cache[\"v\"][layer]  # [batch, kv_heads, keys, head_dim]\n";
+  } else {
+    text += "    k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)  # [batch, kv_heads, keys, head_dim]\n";
+  }
+  text +=
+      InOrder({"    groups = q.reshape(*q.shape[:2], k.shape[1], -1, q.shape[3])  # heads that share a key\n",
+               "    scores = ", WideDot(), "(\"bsngh,bnth->bngst\", groups, k) * ", scale, "\n"});
+  text += Weights(node, attrs);
+  absl::StrAppend(&text, "    mixed = ", Dot(), "(\"bngst,bnth->bsngh\", weights, v)\n",
+                  "    return mixed.reshape(*q.shape[:3], v.shape[3])\n");
+  return functions_.Define("attend", text);
 }
 
 std::string JaxEmitter::Attention(const Node& node) {
@@ -82,19 +133,40 @@ std::string JaxEmitter::Attention(const Node& node) {
     const std::string rotate = Rotate(attrs.rope()), angles = Angles(attrs.rope());
     absl::StrAppend(&text, "    q, k = ", rotate, "(q, ", angles, "), ", rotate, "(k, ", angles, ")\n");
   }
-  if (program_.decodes) {
-    absl::StrAppend(&text, "    cache, k, v = ", Remember(), "(cache, layer, at.positions, k=k, v=v)\n");
-  }
-  text +=
-      InOrder({"    groups = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[3])  # heads that share a key\n",
-               "    scores = ", WideDot(), "(\"bsngh,btnh->bngst\", groups, k) * ",
-               config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)"), "\n"});
-  text += Weights(node, attrs);
-  absl::StrAppend(&text, "    mixed = ", Dot(), "(\"bngst,btnh->bsngh\", weights, v)\n");
-  absl::StrAppend(&text, "    mixed = mixed.reshape(*q.shape[:3], v.shape[3])\n");
+  if (program_.decodes)
+    absl::StrAppend(&text, "    cache = ", Remember(), "(cache, layer, at.positions, k=k, v=v)\n");
+  absl::StrAppend(&text, "    mixed = ", Attend(node),
+                  program_.decodes ? "(q, cache, layer, at" : "(q, k, v, at",
+                  node.Has("sinks") ? ", p[\"sinks\"]" : "", windows_ ? ", window=window" : "",
+                  chunks_ ? ", chunk=chunk" : "", ")\n");
   const std::string out = Project(node, "mixed", "o", "o_bias");
   return functions_.Define("attention",
                            absl::StrCat(text, "    return ", out, program_.decodes ? ", cache\n" : "\n"));
+}
+
+// From scores [batch, heads, seq, keys] to weights in the dtype of `like`.
+std::string JaxEmitter::LatentWeights(const LatentAttentionAttrs& attrs, absl::string_view like) {
+  return InOrder({"    scores = jnp.where(", Visible(), "(at, scores.shape[-1])[:, :, 0], scores * ",
+                  config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)"), ", -jnp.inf)\n",
+                  "    weights = jax.nn.softmax(scores, axis=-1).astype(", like, ".dtype)\n"});
+}
+
+// Of queries [batch, seq, heads, kv_lora + rope_dim] among latents with their rope keys.
+std::string JaxEmitter::AttendLatents(const Node& node) {
+  const LatentAttentionAttrs& attrs = node.attrs->latent_attention();
+  const std::string scale = config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)");
+  const std::string width = config_.Int("kv_lora", TypeOf(node, "kv_a").Get("kv_lora").size);
+  const std::string more = absl::StrCat("scale=", scale, ", value_lanes=(0, ", width, ")");
+  return functions_.Define(
+      "attend_latents",
+      InOrder(
+          {"def $(q, cache, layer, at):\n    \"\"\"[batch, seq, heads, kv_lora]: latents that each query "
+           "sees, "
+           "by the softmax of its scores.\"\"\"\n",
+           AttendByKernel("cache[\"latent\"], None", more),
+           "    memory = cache[\"latent\"][layer, :, 0]  # [batch, keys, kv_lora + rope_dim]\n    scores = ",
+           WideDot(), "(\"bsnr,btr->bnst\", q, memory)\n", LatentWeights(attrs, "q"), "    return ", Dot(),
+           "(\"bnst,btr->bsnr\", weights, memory[..., :", width, "])\n"}));
 }
 
 std::string JaxEmitter::LatentAttention(const Node& node) {
@@ -119,27 +191,41 @@ std::string JaxEmitter::LatentAttention(const Node& node) {
     absl::StrAppend(&text, "    q_rope = ", rotate, "(q_rope, ", angles, ")\n    rope_key = ", rotate,
                     "(rope_key[:, :, None], ", angles, ")[:, :, 0]\n");
   }
-  absl::StrAppend(&text, "    cache, latent, rope_key = ", Remember(),
-                  "(cache, layer, at.positions, latent=latent, rope_key=rope_key)\n");
+  absl::StrAppend(&text,
+                  "    memory = jnp.concatenate([latent, rope_key], axis=-1)[:, :, None]  # of one head\n",
+                  "    cache = ", Remember(), "(cache, layer, at.positions, latent=memory)\n");
   const AxisLetters k_b = LettersOf(program_.Held(node, "k_b")), v_b = LettersOf(program_.Held(node, "v_b"));
   if (attrs.absorbed()) {
-    text += InOrder({"    q_latent = ", Dot(), "(\"bs", k_b.out, ",", k_b.held, "->bs", k_b.out.substr(0, 1),
-                     k_b.in, "\", q_nope, p[\"k_b\"])  # k_b acts on the query, so that keys stay latents\n",
-                     "    scores = ", WideDot(), "(\"bsnr,btr->bnst\", q_latent, latent)\n"});
+    text += InOrder({"    q_latent = ",
+                     Dot(),
+                     "(\"bs",
+                     k_b.out,
+                     ",",
+                     k_b.held,
+                     "->bs",
+                     k_b.out.substr(0, 1),
+                     k_b.in,
+                     "\", q_nope, p[\"k_b\"])  # k_b acts on the query, so that keys stay latents\n",
+                     "    mixed = ",
+                     AttendLatents(node),
+                     "(jnp.concatenate([q_latent, q_rope], axis=-1), cache, layer, at)\n",
+                     "    mixed = ",
+                     Dot(),
+                     "(\"bsn",
+                     v_b.in,
+                     ",",
+                     v_b.held,
+                     "->bs",
+                     v_b.out,
+                     "\", mixed, p[\"v_b\"])\n"});
   } else {
-    text += InOrder({"    k_nope = ", Project(node, "latent", "k_b", "", "bt"),
+    const std::string width = config_.Int("kv_lora", TypeOf(node, "kv_a").Get("kv_lora").size);
+    text += InOrder({"    latent, rope_key = jnp.split(cache[\"latent\"][layer, :, 0], [", width,
+                     "], axis=-1)\n", "    k_nope = ", Project(node, "latent", "k_b", "", "bt"),
                      "\n    v = ", Project(node, "latent", "v_b", "", "bt"), "\n    scores = ", WideDot(),
-                     "(\"bsnh,btnh->bnst\", q_nope, k_nope)\n"});
-  }
-  text += InOrder({"    scores = scores + ", WideDot(), "(\"bsnh,bth->bnst\", q_rope, rope_key)\n",
-                   "    scores = jnp.where(", Visible(), "(at, scores.shape[-1])[:, :, 0], scores * ",
-                   config_.Float("score_scale", attrs.scale(), "softmax(scale * q k)"), ", -jnp.inf)\n",
-                   "    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)\n"});
-  if (attrs.absorbed()) {
-    text += InOrder({"    mixed = ", Dot(), "(\"bnst,btr->bsnr\", weights, latent)\n    mixed = ", Dot(),
-                     "(\"bsn", v_b.in, ",", v_b.held, "->bs", v_b.out, "\", mixed, p[\"v_b\"])\n"});
-  } else {
-    absl::StrAppend(&text, "    mixed = ", Dot(), "(\"bnst,btnh->bsnh\", weights, v)\n");
+                     "(\"bsnh,btnh->bnst\", q_nope, k_nope)\n", "    scores = scores + ", WideDot(),
+                     "(\"bsnh,bth->bnst\", q_rope, rope_key)\n", LatentWeights(attrs, "x"),
+                     "    mixed = ", Dot(), "(\"bnst,btnh->bsnh\", weights, v)\n"});
   }
   const std::string out = Project(node, "mixed", "o", "o_bias");
   return functions_.Define("latent_attention", absl::StrCat(text, "    return ", out, ", cache\n"));

@@ -49,8 +49,9 @@ std::string JaxEmitter::Slot(const Node& node, absl::string_view slot, absl::str
 
 std::string JaxEmitter::Project(const Node& node, absl::string_view x, absl::string_view slot,
                                 absl::string_view bias, absl::string_view rows) {
-  std::string call = absl::StrCat(Dot(), "(\"", ProductSpec(program_.Held(node, slot), rows), "\", ", x, ", ",
-                                  Slot(node, slot));
+  const HeldParam& held = program_.Held(node, slot);
+  if (IsPacked(held)) return PackedProduct(node, x, slot, bias, ProductSpec(held, rows));
+  std::string call = absl::StrCat(Dot(), "(\"", ProductSpec(held, rows), "\", ", x, ", ", Slot(node, slot));
   if (!bias.empty() && node.Has(bias)) absl::StrAppend(&call, ", ", Slot(node, bias));
   return call + ")";
 }

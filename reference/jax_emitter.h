@@ -19,6 +19,8 @@ class JaxEmitter {
  public:
   explicit JaxEmitter(const ReferenceProgram& program);
   std::string Module();
+  // After Module(): the kernels that it calls, "decode_attention".
+  const std::vector<std::string>& kernels() const { return kernels_; }
 
  private:
   // ---- jax_emitter.cc: what all blocks share
@@ -56,7 +58,13 @@ class JaxEmitter {
   std::string Signature() const;
   std::string Visible();
   std::string Remember();
+  // Lines that leave attend() at once where a kernel computes one token of each sequence; `more` are its own
+  // arguments.
+  std::string AttendByKernel(absl::string_view cache, std::string more);
   std::string Weights(const Node& node, const AttentionAttrs& attrs);
+  std::string Attend(const Node& node);
+  std::string AttendLatents(const Node& node);
+  std::string LatentWeights(const LatentAttentionAttrs& attrs, absl::string_view like);
   // The field of Step with this rope's angles: "at.angles".
   std::string Angles(const Rope& rope);
   std::string Rotate(const Rope& rope);
@@ -64,6 +72,23 @@ class JaxEmitter {
   // ---- jax_mixture.cc
   std::string Moe(const Node& node);
   std::string Route(const Node& node);
+  std::string EveryExpert(const Node& node);
+
+  // ---- jax_kernels.cc
+  void UseKernel(std::string name);
+  std::string KernelOptions();
+  bool HasExpertKernel(const Node& node) const;
+  // Whether the kernel for a weight of which few are kept takes this one, and reads it packed.
+  bool IsPacked(const HeldParam& held) const;
+  bool HasPacked() const;
+  std::string PackedProduct(const Node& node, absl::string_view x, absl::string_view slot,
+                            absl::string_view bias, const std::string& spec);
+  std::string PackedLeaf(const HeldParam& held) const;
+  // Whether a kernel reads parameters of the node, in the stack of layers where they are in one.
+  bool ReadsStack(const Node& node) const;
+  std::string ExpertProduct(const Node& node, absl::string_view x, absl::string_view slot) const;
+  std::string ChosenExperts(const Node& node);
+  std::string LayerOf(const std::vector<NodeId>& layer);
 
   // ---- jax_module.cc: nodes in order, and what runs them
   std::string CallOf(const Node& node, absl::string_view x, absl::string_view p);
@@ -73,7 +98,9 @@ class JaxEmitter {
   };
   Statements Body(const std::vector<NodeId>& nodes, NodeId enters, absl::string_view tree);
   void Layers();
-  std::string Walk(const LayerCycle& cycle, size_t part) const;
+  std::string Walk(const LayerCycle& cycle, size_t part);
+  bool HasKernel(const LayerCycle& cycle) const;
+  std::string WalkByRow(const LayerCycle& cycle, size_t part);
   void Trunk();
   void Head();
   std::string Table() const;
@@ -102,6 +129,7 @@ class JaxEmitter {
   std::vector<std::string> ropes_;  // serialised, in order of their angles' fields
   std::vector<std::string> rope_functions_;
   std::vector<std::string> layer_names_;  // by kind
+  std::vector<std::string> kernels_;      // in order of their first use
   bool windows_ = false, chunks_ = false;
 };
 

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "reference/jax_emitter.h"
 #include "reference/python.h"
 #include "reference/runtime_text.h"
@@ -76,7 +77,8 @@ std::string JaxEmitter::TreeOf(const Node& node, std::string own) const {
 
 std::string JaxEmitter::LeafText(const std::string& role, bool layered) const {
   const HeldParam& held = program_.held.at(role);
-  return absl::StrCat(layered ? "lambda i: " : "lambda: ", held.expression, ",");
+  return absl::StrCat(
+      layered ? "lambda i: " : "lambda: ", IsPacked(held) ? PackedLeaf(held) : held.expression, ",");
 }
 
 template <typename Leaf>
@@ -131,6 +133,7 @@ std::string JaxEmitter::Specs() const {
 
 std::string JaxEmitter::Loader() {
   std::string text(kJaxReader);
+  if (HasPacked()) text = absl::StrReplaceAll(text, {{"np.stack(", "stack_of("}}) + kJaxPacked;
   std::map<std::string, std::string> readers;  // kinds that are read alike have one
   std::vector<std::string> reader_of;
   for (const LayerKind& kind : program_.kinds) {
@@ -164,6 +167,7 @@ std::string JaxEmitter::Loader() {
                     period == 1 ? "" : ")", ",\n");
   }
   absl::StrAppend(&text, "        ],\n", Items(program_.after, 8, true, leaf), "    }\n\n\n");
+  if (HasPacked()) return text + kJaxPackedLoad;
   if (!IsSharded()) return text + std::string(kJaxLoad);
   return text + Specs() + std::string(kJaxShardedLoad);
 }

@@ -33,9 +33,8 @@ std::string JaxEmitter::Route(const Node& node) {
   if (attrs.score() == MoeAttrs::SOFTMAX_ALL) scores = absl::StrCat("jax.nn.softmax(", scores, ", axis=-1)");
   if (logistic) scores = absl::StrCat("jax.nn.sigmoid(", product, ")");
   std::string text = absl::StrCat(
-      "def $(x, p):\n    \"\"\"[batch, seq, experts]: each expert's weight for each token, 0 where it is not "
-      "chosen."
-      "\"\"\"\n    scores = ",
+      "def $(x, p):\n    \"\"\"[batch, seq, top_k] twice: which experts a token sees, and the weight of "
+      "each.\"\"\"\n    scores = ",
       scores, "\n");
   std::string choice = "scores";
   if (node.Has("router_correction")) {
@@ -60,31 +59,62 @@ std::string JaxEmitter::Route(const Node& node) {
     absl::StrAppend(&text, "    weights = weights * ", config_.Float("routed_scale", attrs.routed_scale()),
                     "\n");
   }
-  absl::StrAppend(&text, "    places = jax.nn.one_hot(chosen, scores.shape[-1], dtype=weights.dtype)\n",
-                  "    return (places * weights[..., None]).sum(axis=-2).astype(x.dtype)\n");
-  return functions_.Define("route", text);
+  return functions_.Define("route", text + "    return chosen, weights\n");
+}
+
+std::string JaxEmitter::EveryExpert(const Node& node) {
+  const std::string gated = Gate(node.attrs->moe().expert());
+  const AxisLetters down = LettersOf(program_.Held(node, "down"));
+  const ParamType& router = TypeOf(node, "router");
+  int64_t count = 1;
+  for (size_t axis = router.lead + router.in; axis < router.axes.size(); ++axis)
+    count *= router.axes[axis].size;
+  const std::string experts = config_.Int("experts", count);
+  std::string text = InOrder(
+      {"def $(x, p, chosen, weights):\n    \"\"\"Every expert's output times its weight, summed: what is not "
+       "chosen has weight 0.\"\"\"\n",
+       "    gate = ",
+       Project(node, "x", "gate", "gate_bias"),
+       "\n    up = ",
+       Project(node, "x", "up", "up_bias"),
+       "\n    inner = ",
+       gated,
+       "(gate, up)\n    places = jax.nn.one_hot(chosen, ",
+       experts,
+       ", dtype=weights.dtype)\n    weights = (places * weights[..., None]).sum(axis=-2).astype(x.dtype)"
+       ".reshape(inner.shape[:-1])\n",
+       node.Has("down_bias") ? "    y = " : "    return ",
+       Dot(),
+       "(\"bs",
+       down.lead,
+       down.in,
+       ",",
+       down.held,
+       "->bs",
+       down.out,
+       "\", inner * weights[..., None], p[\"down\"])\n"});
+  if (!node.Has("down_bias")) return functions_.Define("every_expert", text);
+  const AxisLetters bias = LettersOf(program_.Held(node, "down_bias"));
+  const size_t last = bias.held.size() - 1;
+  return functions_.Define(
+      "every_expert",
+      InOrder({text, "    return y + ", Dot(), "(\"bs", bias.held.substr(0, last), ",", bias.held, "->bs",
+               bias.held.substr(last), "\", weights, p[\"down_bias\"])\n"}));
 }
 
 std::string JaxEmitter::Moe(const Node& node) {
   const MoeAttrs& attrs = node.attrs->moe();
-  const std::string route = Route(node), gated = Gate(attrs.expert());
-  const AxisLetters down = LettersOf(program_.Held(node, "down"));
-  std::string text =
-      InOrder({"def $(x, p):\n    \"\"\"Every expert's output times its weight, summed: what is not chosen "
-               "has weight "
-               "0.\"\"\"\n"
-               "    gate = ",
-               Project(node, "x", "gate", "gate_bias"), "\n    up = ", Project(node, "x", "up", "up_bias"),
-               "\n    inner = ", gated, "(gate, up)\n    weights = ", route,
-               "(x, p).reshape(inner.shape[:-1])\n", "    y = ", Dot(), "(\"bs", down.lead, down.in, ",",
-               down.held, "->bs", down.out, "\", inner * weights[..., None], p[\"down\"])\n"});
-  if (node.Has("down_bias")) {
-    const AxisLetters bias = LettersOf(program_.Held(node, "down_bias"));
-    const std::string experts = bias.held.substr(0, bias.held.size() - 1);
-    absl::StrAppend(&text, "    y = y + ", Dot(), "(\"bs", experts, ",", bias.held, "->bs",
-                    bias.held.substr(bias.held.size() - 1), "\", weights, p[\"down_bias\"])\n");
+  const bool shares = node.Has("shared_up");
+  std::string text = InOrder({"def $(x, p):\n    chosen, weights = ", Route(node), "(x, p)\n"});
+  const std::string every = EveryExpert(node);
+  if (HasExpertKernel(node)) {
+    text += InOrder({"    options = ", KernelOptions(), "()\n    if options is None:\n        y = ", every,
+                     "(x, p, chosen, weights)\n    else:\n        y = ", ChosenExperts(node),
+                     "(x, p, chosen, weights, options)\n", shares ? "" : "    return y\n"});
+  } else {
+    absl::StrAppend(&text, shares ? "    y = " : "    return ", every, "(x, p, chosen, weights)\n");
   }
-  if (!node.Has("shared_up")) return functions_.Define("moe", text + "    return y\n");
+  if (!shares) return functions_.Define("moe", text);
   const std::string shared = Gate(attrs.shared());
   text += InOrder({"    shared = ", shared, "(", Project(node, "x", "shared_gate"), ", ",
                    Project(node, "x", "shared_up"), ")\n    return y + ",

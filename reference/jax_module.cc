@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "reference/einsum.h"
+#include "reference/headless.h"
 #include "reference/jax_emitter.h"
 #include "reference/python.h"
 #include "reference/runtime_text.h"
@@ -121,13 +122,14 @@ void JaxEmitter::Layers() {
 }
 
 // Statements that walk through one cycle of layers; `part` is its place in params["layers"].
-std::string JaxEmitter::Walk(const LayerCycle& cycle, size_t part) const {
+std::string JaxEmitter::Walk(const LayerCycle& cycle, size_t part) {
   const bool decodes = program_.decodes;
   const std::string tree = absl::StrCat("params[\"layers\"][", part, "]");
   if (cycle.repeats == 1) {
     return absl::StrCat("    x", decodes ? ", cache" : "", " = ", layer_names_[cycle.kinds[0]], "(x, ", tree,
                         decodes ? absl::StrCat(", cache, ", cycle.first, ", at") : ", at", ")\n");
   }
+  if (HasKernel(cycle)) return WalkByRow(cycle, part);
   const size_t period = cycle.kinds.size();
   std::string text = absl::StrCat("\n    def step_", part, "(carry, inputs):\n");
   absl::StrAppend(&text, decodes ? "        x, cache = carry\n        p, i = inputs\n"
@@ -147,6 +149,30 @@ std::string JaxEmitter::Walk(const LayerCycle& cycle, size_t part) const {
       absl::StrCat("jnp.arange(", cycle.first, ", ", end, period == 1 ? "" : absl::StrCat(", ", period), ")");
   return absl::StrCat(text, "        return (x, cache), None\n\n    (x, cache), _ = jax.lax.scan(step_", part,
                       ", (x, cache), (", tree, ", ", numbers, "))\n");
+}
+
+bool JaxEmitter::HasKernel(const LayerCycle& cycle) const {
+  return std::any_of(cycle.kinds.begin(), cycle.kinds.end(), [&](int kind) {
+    const std::vector<NodeId>& nodes = program_.layers[program_.kinds[kind].layers[0]];
+    return std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) { return ReadsStack(graph().node(id)); });
+  });
+}
+
+// The same where a kernel reads weights in the stack of layers: steps are given a number.
+std::string JaxEmitter::WalkByRow(const LayerCycle& cycle, size_t part) {
+  const size_t period = cycle.kinds.size();
+  std::string text = absl::StrCat("\n    def step_", part, "(carry, row):\n        x, cache = carry\n");
+  for (size_t i = 0; i < period; ++i) {
+    const size_t first = cycle.first + i;
+    std::string number = period == 1 ? "row" : absl::StrCat(period, " * row");
+    if (first > 0) absl::StrAppend(&number, " + ", first);
+    absl::StrAppend(&text, "        x, cache = ", layer_names_[cycle.kinds[i]], "(x, ",
+                    LayerOf(program_.layers[program_.kinds[cycle.kinds[i]].layers[0]]),
+                    "(params[\"layers\"][", part, "]", period == 1 ? "" : absl::StrCat("[", i, "]"),
+                    ", row), cache, ", number, ", at)\n");
+  }
+  return absl::StrCat(text, "        return (x, cache), None\n\n    (x, cache), _ = jax.lax.scan(step_", part,
+                      ", (x, cache), jnp.arange(", cycle.repeats, "))\n");
 }
 
 void JaxEmitter::Trunk() {
@@ -197,22 +223,16 @@ std::string JaxEmitter::Cache() {
     const Node& node = graph().node(id);
     if (!Remembers(node)) continue;
     const std::string layers = config_.Int("layers", static_cast<int64_t>(program_.layers.size()));
-    std::vector<std::string> lines;
-    const auto add = [&](absl::string_view name, absl::string_view slot,
-                         std::vector<absl::string_view> axes) {
-      std::string shape = absl::StrCat(layers, ", batch, length");
-      for (const absl::string_view axis : axes)
-        absl::StrAppend(&shape, ", ", config_.Int(axis, TypeOf(node, slot).Get(axis).size));
-      lines.push_back(absl::StrCat("        \"", name, "\": jnp.zeros((", shape, "), dtype),\n"));
+    const auto size = [&](absl::string_view slot, absl::string_view axis) {
+      return config_.Int(axis, TypeOf(node, slot).Get(axis).size);
     };
     if (node.op == OpKind::kAttention) {
-      add("k", "k", {"kv_heads", "head_dim"});
-      add("v", "v", {"kv_heads", "head_dim"});
-    } else {
-      add("latent", "kv_a", {"kv_lora"});
-      add("rope_key", "k_rope", {"rope_dim"});
+      return InOrder({"    shape = (", layers, ", batch, ", size("k", "kv_heads"), ", length, ",
+                      size("k", "head_dim"),
+                      ")\n    return {\"k\": jnp.zeros(shape, dtype), \"v\": jnp.zeros(shape, dtype)}\n"});
     }
-    return absl::StrCat("    return {\n", absl::StrJoin(lines, ""), "    }\n");
+    return InOrder({"    shape = (", layers, ", batch, 1, length, ", size("kv_a", "kv_lora"), " + ",
+                    size("k_rope", "rope_dim"), ")\n    return {\"latent\": jnp.zeros(shape, dtype)}\n"});
   }
   return "";
 }
@@ -220,7 +240,7 @@ std::string JaxEmitter::Cache() {
 std::string JaxEmitter::Module() {
   Layers();
   Trunk();
-  Head();
+  if (!program_.headless) Head();
   const std::string cache = program_.decodes ? Cache() : "";
   std::string limit;
   if (program_.Positions() > 0) {
@@ -231,14 +251,28 @@ std::string JaxEmitter::Module() {
                      "{CONFIG.positions}\")\n");
   }
   const std::string loader = Loader();
-  return absl::StrCat(
-      absl::StrReplaceAll(
-          program_.decodes ? kJaxHeader : kJaxEncoderHeader,
-          {{"$MODEL", graph().name()},
-           {"$SHARDING", IsSharded() ? "from jax.sharding import NamedSharding, PartitionSpec as P\n" : ""}}),
-      "\n\n", config_.Text(), functions_.Text(), "\n\n", loader,
+  const bool kernels = !kernels_.empty();
+  std::string named;
+  for (const std::string& name : kernels_)
+    absl::StrAppend(&named, name, " = kernel_module(\"", name, "\")\n");
+  const std::string header = absl::StrReplaceAll(
+      program_.decodes ? kJaxHeader : kJaxEncoderHeader,
+      {{"$MODEL", graph().name()},
+       {"$SHARDING", IsSharded() ? "from jax.sharding import NamedSharding, PartitionSpec as P\n" : ""},
+       {"$IMPORTLIB", kernels ? "import importlib\nimport importlib.util\n" : ""},
+       {"$SYS", kernels ? "import sys\n" : ""},
+       {"$REPLACE", kernels ? ", replace" : ""},
+       {"$KERNELS", kernels ? absl::StrCat(kJaxKernelModule, named) : ""}});
+  const std::string calls =
       absl::StrReplaceAll(program_.decodes ? kJaxDecoder : kJaxEncoder,
-                          {{"$TABLE", Table()}, {"$CACHE", cache}, {"$LIMIT", limit}}));
+                          {{"$TABLE", Table()},
+                           {"$CACHE", cache},
+                           {"$LIMIT", limit},
+                           {"$USE_KERNELS", kernels ? kJaxUseKernels : ""},
+                           {"$KERNEL_FLAG", kernels ? kJaxKernelFlag : ""},
+                           {"$SET_KERNELS", kernels ? "    use_kernels(flags.kernels)\n" : ""}});
+  return absl::StrCat(program_.headless ? SayHiddenStates(header) : header, "\n\n", config_.Text(),
+                      functions_.Text(), "\n\n", loader, program_.headless ? SayHiddenStates(calls) : calls);
 }
 
 }  // namespace twinforge

@@ -77,6 +77,7 @@ class Maker {
   }
 
   absl::StatusOr<ReferenceProgram> Run() {
+    FindNeeded();
     TWIN_RETURN_IF_ERROR(PlaceNodes());
     TWIN_RETURN_IF_ERROR(CheckFlow());
     TWIN_RETURN_IF_ERROR(CheckMemory());
@@ -87,8 +88,22 @@ class Maker {
   }
 
  private:
+  // What the first output is made of.
+  void FindNeeded() {
+    std::vector<NodeId> open;
+    if (!graph_.outputs().empty()) open.push_back(graph_.outputs()[0].second);
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (!needed_.insert(id).second) continue;
+      const std::vector<NodeId>& operands = graph_.node(id).operands;
+      open.insert(open.end(), operands.begin(), operands.end());
+    }
+  }
+
   absl::Status PlaceNodes() {
     for (const Node& node : graph_.nodes()) {
+      if (needed_.count(node.id) == 0 && node.op != OpKind::kInput) continue;
       if (!IsWritten(node.op))
         return absl::UnimplementedError(
             absl::StrCat("no code is written for ", Info(node.op).name, " (", node.path, ")"));
@@ -105,8 +120,10 @@ class Maker {
       program_.layers.back().push_back(node.id);
     }
     if (program_.layers.empty()) return absl::UnimplementedError("the graph has no layers");
-    if (graph_.inputs().size() != 1 || graph_.outputs().size() != 1)
-      return absl::UnimplementedError("the graph has not one input and one output");
+    if (graph_.inputs().size() != 1) return absl::UnimplementedError("the graph has not one input");
+    program_.headless = graph_.outputs()[0].first == "hidden";
+    if (graph_.outputs().size() != 1 && !program_.headless)
+      return absl::UnimplementedError("the graph gives more than logits");
     return absl::OkStatus();
   }
 
@@ -183,6 +200,7 @@ class Maker {
 
   absl::Status HoldParams() {
     for (const Node& node : graph_.nodes()) {
+      if (needed_.count(node.id) == 0) continue;
       for (const auto& [slot, role] : node.params) {
         const auto found = programs_.find(role);
         if (found == programs_.end())
@@ -195,6 +213,8 @@ class Maker {
         absl::StatusOr<HeldParam> held =
             HoldParam(param, found->second, keep, ReferenceProgram::LayerOf(node.path));
         if (!held.ok()) return absl::UnimplementedError(absl::StrCat(role, ": ", held.status().message()));
+        // Latents are multiplied with in more than one way, experts by a kernel of their own.
+        if (node.op != OpKind::kLatentAttention && param.type.lead == 0) held->kept = KeptGroupsOf(param);
         program_.held.insert_or_assign(role, *std::move(held));
       }
     }
@@ -215,6 +235,9 @@ class Maker {
         const HeldParam& held = program_.held.at(role);
         absl::StrAppend(&text, "\n", slot, " ", Text(held.param->type), " ", held.expression);
         for (const int axis : held.order) absl::StrAppend(&text, " ", axis);
+        if (held.kept)
+          absl::StrAppend(&text, " keep ", held.kept->keep, " ", held.kept->of, " ", held.kept->stride, " ",
+                          held.kept->along_in);
       }
       text += "\n";
     }
@@ -267,6 +290,7 @@ class Maker {
   const Graph& graph_;
   const std::map<std::string, WeightPtr>& programs_;
   ReferenceProgram program_;
+  std::set<NodeId> needed_;
   std::vector<int> kind_of_;
 };
 

@@ -5,6 +5,7 @@
 //   cycles   runs of layers that a loop can walk: [dense] once, then [windowed, full] 13 times
 //   after    norm, lm_head
 //
+// What only later outputs of the graph need (the pooled token beside an encoder's hidden states) is left out.
 // Two layers are of one kind when nothing but their number tells them apart: ops, attributes, the types of
 // their parameters, and the way in which each is read from a file. Whatever language is emitted reads only
 // this.
@@ -12,11 +13,13 @@
 #define TWINFORGE_REFERENCE_PROGRAM_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "ir/graph.h"
+#include "reference/kept_groups.h"
 
 namespace twinforge {
 
@@ -24,9 +27,10 @@ namespace twinforge {
 // nothing.
 struct HeldParam {
   const Param* param = nullptr;
-  WeightPtr program;       // over stored tensors, of the held shape
-  std::vector<int> order;  // held axis i is canonical axis order[i]
-  std::string expression;  // of numpy; in a layer by its number i
+  WeightPtr program;               // over stored tensors, of the held shape
+  std::vector<int> order;          // held axis i is canonical axis order[i]
+  std::string expression;          // of numpy; in a layer by its number i
+  std::optional<KeptGroups> kept;  // of a kernel [in, out] that is read where it lies
 };
 
 struct LayerKind {
@@ -49,6 +53,7 @@ struct ReferenceProgram {
   std::vector<LayerCycle> cycles;
   std::map<std::string, HeldParam> held;  // by role
   bool decodes = false;                   // every attention is causal and remembers its keys
+  bool headless = false;                  // the graph gives hidden states first: there is no head
 
   const HeldParam& Held(const Node& node, absl::string_view slot) const;  // REQUIRES: node.Has(slot)
   // "heads, head_dim (20 and padding), d_model", as the parameter is held.

@@ -17,8 +17,8 @@ Sequences of several lengths are padded behind; what stands there changes no tok
 """
 import argparse
 import functools
-import json
-from dataclasses import dataclass
+$IMPORTLIBimport json
+$SYSfrom dataclasses import dataclass$REPLACE
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,40 @@ import ml_dtypes
 import numpy as np
 $SHARDING
 DIRECTORY = Path(__file__).resolve().parent.parent
+$KERNELS)py";
+
+// How a module finds the kernels beside it.
+inline constexpr char kJaxKernelModule[] = R"py(
+
+def kernel_module(name):
+    """A module of kernels/ beside this file, whoever imports this one. No bytecode is left there."""
+    folder = Path(__file__).resolve().with_name("kernels")
+    package = f"kernels_{hash(folder):x}"
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        if package not in sys.modules:
+            spec = importlib.util.spec_from_file_location(package, folder / "__init__.py")
+            sys.modules[package] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[package])
+        return importlib.import_module(f"{package}.{name}")
+    finally:
+        sys.dont_write_bytecode = writes
+
+
+)py";
+
+inline constexpr char kJaxUseKernels[] = R"py(
+
+def use_kernels(how):
+    """From now on: "auto", "off", "interpret", or the TPU generation to compile for, "v5e" say."""
+    global CONFIG
+    CONFIG = replace(CONFIG, kernels=how)
+    for compiled in (prefill, decode_step, logits):
+        compiled.clear_cache()
+)py";
+
+inline constexpr char kJaxKernelFlag[] =
+    R"py(    parser.add_argument("--kernels", default="auto", choices=("auto", "off", "interpret"))
 )py";
 
 inline constexpr char kJaxEncoderHeader[] =
@@ -94,6 +128,33 @@ def alone(tree, layer):
     return jax.tree.map(lambda read: lambda: read(layer), tree)
 
 
+)py";
+
+// The same where weights are packed: what is read may be several arrays.
+inline constexpr char kJaxPacked[] = R"py(def stack_of(layers):
+    return jax.tree.map(lambda *parts: np.stack(parts), *layers)
+
+
+def packed(weight, axes, shape, pattern):
+    """A weight of which few are kept, [in, out], as its kernel reads it; as it lies where plain JAX computes."""
+    if kernel_options() is None:
+        return weight
+    return nm_pack.pack(weight.transpose(axes).reshape(shape), nm_pack.Pattern(*pattern))
+
+
+)py";
+
+inline constexpr char kJaxPackedLoad[] = R"py(def load(directory=DIRECTORY, dtype=None):
+    """The parameters of the twin in `directory`, as they are stored or in `dtype`, read one after another.
+
+    Where kernels are used, weights of which few are kept are packed on the way.
+    """
+
+    def place(value):
+        counts = jnp.issubdtype(value.dtype, jnp.integer)  # which members of a group are kept
+        return jnp.asarray(value, dtype=None if dtype is None or counts else jnp.dtype(dtype))
+
+    return jax.tree.map(lambda read: jax.tree.map(place, read()), stored(Reader(directory)))
 )py";
 
 inline constexpr char kJaxLoad[] = R"py(def load(directory=DIRECTORY, dtype=None):
@@ -168,7 +229,7 @@ $LIMIT    lengths = jnp.full(batch, seq, jnp.int32) if lengths is None else jnp.
         if step + 1 < steps:
             row, cache = decode_step(params, cache, said[-1][:, 0], lengths + step)
     return jnp.concatenate(said, axis=1)
-
+$USE_KERNELS
 
 def tokenizer(directory):
     """The twin's own tokenizer, where the file lies there and the package that reads it is installed."""
@@ -188,8 +249,8 @@ def main():
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", help="float32, bfloat16; as stored where it is left out")
-    flags = parser.parse_args()
-    words = tokenizer(DIRECTORY)
+$KERNEL_FLAG    flags = parser.parse_args()
+$SET_KERNELS    words = tokenizer(DIRECTORY)
     if flags.prompt is not None and words is None:
         parser.error("--prompt needs tokenizer.json in the twin's folder and the package tokenizers; or --prompt-ids")
     prompt = words.encode(flags.prompt).ids if flags.prompt else [int(word) for word in flags.prompt_ids.split(",")]

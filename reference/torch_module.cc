@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "reference/expression.h"
+#include "reference/headless.h"
 #include "reference/python.h"
 #include "reference/torch_emitter.h"
 #include "reference/torch_runtime_text.h"
@@ -233,10 +234,14 @@ void TorchEmitter::Model() {
           program_.decodes ? "        for i, layer in enumerate(self.layers):\n            x = layer(x, "
                              "cache, i, at)\n"
                            : "        for layer in self.layers:\n            x = layer(x, at)\n",
-          "        return x\n\n    def head(self, x):\n        \"\"\"From hidden states to what the model "
-          "says of each token.\"\"\"\n",
-          Indented(after.text, 8), "        return ", after.value, "\n",
-          program_.decodes ? kTorchForward : kTorchEncoderForward));
+          "        return x\n",
+          program_.headless
+              ? SayHiddenStates(kTorchEncoderForward)
+              : absl::StrCat(
+                    "\n    def head(self, x):\n        \"\"\"From hidden states to what the model says "
+                    "of each token.\"\"\"\n",
+                    Indented(after.text, 8), "        return ", after.value, "\n",
+                    program_.decodes ? kTorchForward : kTorchEncoderForward)));
 }
 
 std::string TorchEmitter::Cache() {
@@ -286,12 +291,14 @@ std::string TorchEmitter::Module() {
   const std::string functions = functions_.Text();
   const bool takes = absl::StrContains(functions, "take(");
   const bool counts = absl::StrContains(functions, "math.");
-  return absl::StrCat(
+  const std::string header =
       absl::StrReplaceAll(program_.decodes ? kTorchHeader : kTorchEncoderHeader,
-                          {{"$MODEL", graph().name()}, {"$MATH", counts ? "import math\n" : ""}}),
-      "\n\n", config_.Text(), takes ? kTorchTake : "", functions, kTorchLoad,
-      absl::StrReplaceAll(program_.decodes ? kTorchDecoder : kTorchEncoder,
-                          {{"$TABLE", table}, {"$CACHE", cache}, {"$LIMIT", limit}}));
+                          {{"$MODEL", graph().name()}, {"$MATH", counts ? "import math\n" : ""}});
+  const std::string calls = absl::StrReplaceAll(program_.decodes ? kTorchDecoder : kTorchEncoder,
+                                                {{"$TABLE", table}, {"$CACHE", cache}, {"$LIMIT", limit}});
+  return absl::StrCat(program_.headless ? SayHiddenStates(header) : header, "\n\n", config_.Text(),
+                      takes ? kTorchTake : "", functions, kTorchLoad,
+                      program_.headless ? SayHiddenStates(calls) : calls);
 }
 
 }  // namespace twinforge

@@ -125,19 +125,28 @@ def product_bytes(block, itemsize, weight_itemsize):
     return 2 * moving + 2 * tile_bytes((block.rows, block.n), 4) + converted
 
 
-def grouped(generation, rows, groups, k, n, itemsize, weight_itemsize):
-    """Product blocks for `rows` rows spread over `groups` experts of [k, n].
+def grouped_height(generation, rows, groups, itemsize):
+    """Rows of a row block for `rows` rows spread over `groups` experts.
 
     A row block holds rows of one expert only, so it is as high as an expert's share, up to the matrix unit's edge.
     """
     share = -(-rows // max(1, min(rows, groups)))
-    height = min(max(sublanes(itemsize), 1 << (share - 1).bit_length()), MXU_EDGE[generation])
+    return min(max(sublanes(itemsize), 1 << (share - 1).bit_length()), MXU_EDGE[generation])
+
+
+def grouped_of_height(generation, height, k, n, itemsize, weight_itemsize):
+    """Product blocks for row blocks of `height` rows times experts of [k, n]."""
     for kernel, _, key, tuned in table():
         if kernel == "grouped" and (key["k"], key["n"]) == (k, n):
             block = Product(height, tuned["tk"], tuned["tn"], "table")
             if product_bytes(block, itemsize, weight_itemsize) <= VMEM[generation] * 3 // 4:
                 return block
     return product(generation, height, k, n, itemsize, weight_itemsize)
+
+
+def grouped(generation, rows, groups, k, n, itemsize, weight_itemsize):
+    """Product blocks for `rows` rows spread over `groups` experts of [k, n]."""
+    return grouped_of_height(generation, grouped_height(generation, rows, groups, itemsize), k, n, itemsize, weight_itemsize)
 
 
 def product(generation, height, k, n, itemsize, weight_itemsize):

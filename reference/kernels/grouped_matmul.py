@@ -5,8 +5,8 @@
 
 Why a kernel. A plain product over experts reads every expert's weights; at decode most have no row. Here a table of
 experts by tile is known before the weights are fetched, so a step fetches exactly its own expert's block, and none
-where the step before had the same one. Aligning costs nothing where rows are gathered by expert anyway: gather them by
-`Alignment.source` instead, call `aligned`, and keep gate, up and down aligned until the end.
+where the step before had the same one. Aligning costs nothing where rows are gathered by expert anyway: `sort_rows` gives
+what a router chose as aligned rows, `aligned` multiplies them, and gate, up and down stay aligned until the end.
 """
 import functools
 from typing import NamedTuple
@@ -53,6 +53,30 @@ def align(group_sizes, rows, tile):
     return Alignment(source, place, expert, used)
 
 
+class Rows(NamedTuple):
+    """Choices of experts as aligned rows, one row for each choice. All int32."""
+    alignment: Alignment
+    token: jax.Array   # [tiles * tile] whose row stands at each aligned place; `tokens` where there is none
+    expert: jax.Array  # [tiles * tile] that of the tile
+    place: jax.Array   # [..., k] the aligned place of each choice
+
+    def gather(self, x):
+        """[tokens, ...] -> [tiles * tile, ...], zeros where there is no row."""
+        return x.at[self.token].get(mode="fill", fill_value=0)
+
+
+def sort_rows(chosen, groups, dtype, *, chip=None, interpret=False):
+    """The Rows of `chosen` [..., k], the experts of each token, for rows in `dtype`."""
+    flat, each = chosen.reshape(-1).astype(jnp.int32), chosen.shape[-1]
+    order = jnp.argsort(flat).astype(jnp.int32)
+    sizes = jnp.sum(flat[:, None] == jnp.arange(groups), 0, dtype=jnp.int32)
+    tile = blocks.grouped_height(blocks.chip(chip), flat.size, groups, jnp.dtype(dtype).itemsize)
+    alignment = align(sizes, flat.size, tile)
+    choice = order.at[alignment.source].get(mode="fill", fill_value=flat.size)
+    place = jnp.zeros_like(order).at[order].set(alignment.place)
+    return Rows(alignment, choice // each, jnp.repeat(alignment.expert, tile), place.reshape(chosen.shape))
+
+
 def _body(expert, used, left, right, out, total, *, k, out_in):
     tile, step = pl.program_id(1), pl.program_id(2)
     deep = left.shape[1]
@@ -80,16 +104,25 @@ def _precision(dtype):
     return jax.lax.Precision.HIGHEST if dtype == jnp.float32 else None
 
 
-def aligned(lhs, rhs, alignment, block, *, out_in=False, chip=None, interpret=False):
+def aligned(lhs, rhs, alignment, *, block=None, out_in=False, layer=None, chip=None, interpret=False):
     """lhs [tiles * tile, k], aligned, times rhs [groups, k, n] (or [groups, n, k] if out_in) -> [tiles * tile, n].
 
-    `block` is blocks.grouped's choice, block.rows the tile. Places without a row must be zero and give zero.
+    Places without a row come out as what stands in them times some expert: nobody reads them, so let it be finite. With
+    `layer` rhs is [layers, ...], as in `reference`. `block` is blocks.grouped_of_height's choice unless it is given.
     """
-    groups, k, n = (rhs.shape[0], rhs.shape[2], rhs.shape[1]) if out_in else rhs.shape
-    tiles, steps = alignment.expert.shape[0], pl.cdiv(k, block.k)
-    if lhs.shape != (tiles * block.rows, k):
-        raise ValueError(f"aligned rows {lhs.shape}; {tiles} tiles of {block.rows} rows need {(tiles * block.rows, k)}")
+    tiles = alignment.expert.shape[0]
+    expert = alignment.expert
+    if layer is not None:  # its experts are some of all layers'
+        expert = expert + jnp.int32(layer) * rhs.shape[1]
+        rhs = rhs.reshape((-1,) + rhs.shape[2:])
+    if blocks.lies_turned(rhs.shape):
+        rhs, out_in = rhs.swapaxes(1, 2), not out_in
+    k, n = (rhs.shape[2], rhs.shape[1]) if out_in else rhs.shape[1:]
+    if lhs.shape[0] % tiles or lhs.shape[1] != k:
+        raise ValueError(f"aligned rows {lhs.shape} must be [{tiles} tiles of equal height, {k}]")
     generation = blocks.chip(chip)
+    block = block or blocks.grouped_of_height(generation, lhs.shape[0] // tiles, k, n, lhs.dtype.itemsize, rhs.dtype.itemsize)
+    steps = pl.cdiv(k, block.k)
 
     # A tile without rows asks for the blocks that the last tile with rows left behind: nothing is fetched for it.
     at = lambda tile, step, used: (jnp.minimum(tile, jnp.maximum(used[0] - 1, 0)), jnp.where(tile < used[0], step, steps - 1))
@@ -113,22 +146,16 @@ def aligned(lhs, rhs, alignment, block, *, out_in=False, chip=None, interpret=Fa
             scratch_shapes=[pltpu.VMEM((block.rows, block.n), jnp.float32)]),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary", "arbitrary"),
                                              vmem_limit_bytes=blocks.vmem_limit(generation)),
-        interpret=interpret, name="grouped_matmul")(alignment.expert, alignment.used, lhs, rhs)
+        interpret=interpret, name="grouped_matmul")(expert, alignment.used, lhs, rhs)
 
 
 def kernel(lhs, rhs, group_sizes, *, out_in=False, layer=None, chip=None, interpret=False):
     """The same as `reference`, as one kernel: rows are aligned, multiplied, and put back."""
-    k, n = _check(lhs, rhs, group_sizes, out_in, layer)
-    groups = group_sizes.shape[0]
-    block = blocks.grouped(blocks.chip(chip), lhs.shape[0], groups, k, n, lhs.dtype.itemsize, rhs.dtype.itemsize)
-    alignment = align(group_sizes, lhs.shape[0], block.rows)
-    if layer is not None:  # its experts are some of all layers'
-        rhs = rhs.reshape((-1,) + rhs.shape[2:])
-        alignment = alignment._replace(expert=alignment.expert + jnp.int32(layer) * groups)
-    if blocks.lies_turned(rhs.shape):
-        rhs, out_in = rhs.swapaxes(1, 2), not out_in
+    _check(lhs, rhs, group_sizes, out_in, layer)
+    rows, groups = lhs.shape[0], group_sizes.shape[0]
+    alignment = align(group_sizes, rows, blocks.grouped_height(blocks.chip(chip), rows, groups, lhs.dtype.itemsize))
     spread = lhs.at[alignment.source].get(mode="fill", fill_value=0)
-    product = aligned(spread, rhs, alignment, block, out_in=out_in, chip=chip, interpret=interpret)
+    product = aligned(spread, rhs, alignment, out_in=out_in, layer=layer, chip=chip, interpret=interpret)
     return product.at[alignment.place].get(mode="fill", fill_value=0)
 
 

@@ -9,7 +9,7 @@
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "ir/builder.h"
-#include "reference/stablehlo/kept_groups.h"
+#include "reference/stablehlo/composite_attributes.h"
 #include "reference/stablehlo/spelling.h"
 
 namespace twinforge {
@@ -225,7 +225,7 @@ class BlockWriter {
   // Where few of a weight's places are kept, the product is a composite of its own: a kernel may skip the
   // rest.
   MlirValue Product(const MlirValue& x, const StoredWeight& weight, const DotAttrs& dot) {
-    const std::optional<KeptGroups> kept = KeptGroupsOf(*weight.param);
+    const std::optional<KeptGroups> kept = weights_.KeptIn(*weight.param);
     if (!kept) return WeightProduct(text_, x, weight, dot);
     MlirBody body;
     StoredWeight inner = weight;
@@ -299,7 +299,7 @@ std::string BlockFunctions::KeyOf(const Node& node) const {
     const Bundle* bundle = graph_.BundleOf(role);
     absl::StrAppend(&key, " ", slot, "=", Text(param.type), static_cast<int>(param.storage.orientation), "@",
                     units.emplace(unit.name, units.size()).first->second, MlirText(unit.type));
-    if (const auto kept = KeptGroupsOf(param)) absl::StrAppend(&key, AttributesText(*kept));
+    if (const auto kept = weights_.KeptIn(param)) absl::StrAppend(&key, AttributesText(*kept));
     if (bundle == nullptr) continue;
     const auto member = std::find(bundle->members.begin(), bundle->members.end(), role);
     absl::StrAppend(&key, "#", member - bundle->members.begin(), "/", bundle->members.size(), "/",

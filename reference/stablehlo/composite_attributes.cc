@@ -76,4 +76,9 @@ std::string CompositeAttributes(const Node& node) {
   }
 }
 
+std::string AttributesText(const KeptGroups& groups) {
+  return absl::StrCat("{along = \"", groups.along_in ? "in" : "out", "\", keep = ", groups.keep,
+                      " : i64, of = ", groups.of, " : i64, stride = ", groups.stride, " : i64}");
+}
+
 }  // namespace twinforge

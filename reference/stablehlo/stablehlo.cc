@@ -115,7 +115,7 @@ absl::string_view StableHloKindName(StableHloArgument::Kind kind) {
 absl::StatusOr<StableHloModule> WriteStableHlo(const Graph& graph, const StableHloOptions& options) {
   TWIN_ASSIGN_OR_RETURN(const Graph computed, ComputedAsAsked(graph, options));
   TWIN_ASSIGN_OR_RETURN(const StableHloSizes sizes, SizesOf(graph, options));
-  const WeightArguments weights(graph);
+  const WeightArguments weights(graph, options.kept);
   ModuleWriter writer(computed, weights, sizes);
   return writer.Write({0, static_cast<NodeId>(graph.nodes().size()), true}, NameOf(graph, sizes));
 }
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<StableHloPart>> WriteStableHloParts(const Graph& grap
                                                                const StableHloOptions& options) {
   TWIN_ASSIGN_OR_RETURN(const Graph computed, ComputedAsAsked(graph, options));
   TWIN_ASSIGN_OR_RETURN(const StableHloSizes sizes, SizesOf(graph, options));
-  const WeightArguments weights(graph);
+  const WeightArguments weights(graph, options.kept);
   std::vector<StableHloPart> parts;
   std::map<std::string, size_t> known;  // anonymous text -> part
   for (const Stretch& stretch : StretchesOf(graph)) {

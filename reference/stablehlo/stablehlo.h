@@ -18,6 +18,7 @@
 #define TWINFORGE_REFERENCE_STABLEHLO_STABLEHLO_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ir/graph.h"
+#include "reference/kept_groups.h"
 
 namespace twinforge {
 
@@ -46,6 +48,8 @@ struct StableHloOptions {
   int64_t context = 0;         // places of the cache; 0: as many as `sequence`
   std::optional<DType> dtype;  // computes in f32, bf16, f16 or f64; unset: as the weights are stored
   StableHloLogits logits = StableHloLogits::kEach;
+  // By role, for a twin that was forged: weights of which few are kept, which its programs no longer show.
+  std::map<std::string, KeptGroups> kept;
 };
 
 struct StableHloArgument {

@@ -186,7 +186,13 @@ MlirValue WeightRows(MlirBody& body, const StoredWeight& weight, const MlirValue
   return InType(body, body.Gather(weight.stored, index, 0), weight, dtype);
 }
 
-WeightArguments::WeightArguments(const Graph& graph) : graph_(graph), tensors_(TwinTensors(graph)) {
+std::optional<KeptGroups> WeightArguments::KeptIn(const Param& param) const {
+  const auto found = kept_.find(param.role);
+  return found == kept_.end() ? KeptGroupsOf(param) : found->second;
+}
+
+WeightArguments::WeightArguments(const Graph& graph, std::map<std::string, KeptGroups> kept)
+    : graph_(graph), kept_(std::move(kept)), tensors_(TwinTensors(graph)) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     for (const std::string& role : tensors_[i].roles) tensor_of_[role] = i;
   }

@@ -9,6 +9,7 @@
 #ifndef TWINFORGE_REFERENCE_STABLEHLO_WEIGHT_ARGUMENT_H_
 #define TWINFORGE_REFERENCE_STABLEHLO_WEIGHT_ARGUMENT_H_
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "ir/graph.h"
 #include "ir/layout.h"
+#include "reference/kept_groups.h"
 #include "reference/stablehlo/mlir_body.h"
 
 namespace twinforge {
@@ -41,7 +43,8 @@ MlirValue WeightRows(MlirBody& body, const StoredWeight& weight, const MlirValue
 // Which stored tensors a graph's parameters are in.
 class WeightArguments {
  public:
-  explicit WeightArguments(const Graph& graph);
+  // `kept`: weights of which few are kept, beside those whose programs show it.
+  explicit WeightArguments(const Graph& graph, std::map<std::string, KeptGroups> kept = {});
 
   const std::vector<TwinTensor>& tensors() const { return tensors_; }
 
@@ -53,9 +56,11 @@ class WeightArguments {
     MlirType type;
   };
   Unit UnitOf(const std::string& role) const;
+  std::optional<KeptGroups> KeptIn(const Param& param) const;
 
  private:
   const Graph& graph_;
+  std::map<std::string, KeptGroups> kept_;
   std::vector<TwinTensor> tensors_;
   absl::flat_hash_map<std::string, size_t> tensor_of_;  // by role
   absl::flat_hash_map<std::string, int64_t> layer_of_;  // by parameter or bundle in a stack

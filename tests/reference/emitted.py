@@ -67,6 +67,27 @@ def widened(source, folder):
     return folder
 
 
+def headless(oracles, folder):
+    """Bert's checkpoint without its head, as BertModel, with a pooler that nothing else reads."""
+    from safetensors.numpy import save_file
+    tensors = {name: value for name, value in stored(oracles / "bert").items() if not name.startswith("cls.")}
+    width = len(tensors["bert.embeddings.LayerNorm.weight"])
+    tensors |= {"bert.pooler.dense.weight": np.eye(width, dtype=np.float32), "bert.pooler.dense.bias": np.ones(width, np.float32)}
+    folder.mkdir(parents=True)
+    save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, folder / "model.safetensors",
+              metadata={"format": "pt"})
+    config = json.loads((oracles / "bert" / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
+    return folder
+
+
+def judged_hidden(folder):
+    """The judge's input_ids, and what the last layer of a checkpoint leaves behind."""
+    expected = stored(folder, "expected.safetensors")
+    last = max(int(name.split(".")[1]) for name in expected if name.startswith("hidden_states."))
+    return expected["input_ids"].astype(np.int32), expected[f"hidden_states.{last}"]
+
+
 def twin_of(tool, oracles, tmp_path, name, way):
     """The folder of a checkpoint's twin, forged in one of WAYS."""
     target, recipe = WAYS[way]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from emitted import CASES, ENCODERS, FOR_A_SLICE, TOLERANCE, TRAINED, WAYS, gap, judged, module_at, twin_of
+from emitted import CASES, ENCODERS, FOR_A_SLICE, TOLERANCE, TRAINED, WAYS, gap, headless, judged, judged_hidden, module_at, twin_of
 
 
 def forged(tool, oracles, tmp_path, name, way):
@@ -52,6 +52,21 @@ def decode(module, params, ids, want, lengths):
         at = lengths + step
         row, cache = module.decode_step(params, cache, ids[rows, at], at)
         assert gap(row, want[rows, at]) <= TOLERANCE, step
+
+
+@pytest.mark.parametrize("recipe", ["tpu-exact-portable", "tpu-exact-native"])
+def test_without_a_head_there_are_hidden_states(tool, oracles, tmp_path, recipe):
+    source = headless(oracles, tmp_path / "source")
+    done = tool.forge(source, recipe, tmp_path / "twin", *FOR_A_SLICE)
+    assert done.code == 0, done
+    assert tool.json("prove", source, tmp_path / "twin")["verdict"] == "PROVEN"
+    module = module_at(tmp_path / "twin" / "reference" / "model.py")
+    ids, want = judged_hidden(oracles / "bert")
+    params = module.load()
+    assert gap(module.hidden_states(params, ids), want) <= TOLERANCE
+    shorter = module.hidden_states(params, ids, np.array([ids.shape[1], 4]))
+    assert gap(shorter[1, :4], np.asarray(module.hidden_states(params, ids[1:, :4])[0], np.float64)) <= TOLERANCE
+    assert not hasattr(module, "logits")
 
 
 PADDED = 'name: "v" step { pad_vocab { multiple: 128 mask: REFERENCE } }'

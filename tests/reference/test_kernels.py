@@ -90,7 +90,7 @@ def test_grouped_matmul_by_more_steps_than_divide():
     def multiplied(x, w, sizes):
         alignment = grouped_matmul.align(sizes, 40, block.rows)
         spread = x.at[alignment.source].get(mode="fill", fill_value=0)
-        return grouped_matmul.aligned(spread, w, alignment, block, chip="v5e", interpret=True)[alignment.place]
+        return grouped_matmul.aligned(spread, w, alignment, block=block, chip="v5e", interpret=True)[alignment.place]
 
     got = run(multiplied, x, w, sizes)
     weight = exact(w)[[0] * 21 + [2] * 19]

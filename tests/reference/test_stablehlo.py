@@ -216,13 +216,14 @@ def test_few_weights_of_each_group(tool, oracles, tmp_path):
     assert done.code == 0, done
     ids, _ = expected(oracles / "llama")
     inputs = {"tokens": ids[:, :PREFILL], "starts": np.zeros(2)}
-    dense, _ = generation(tool, tmp_path / "twin", tmp_path / "dense", evaluator)
+    forged, _ = generation(tool, tmp_path / "twin", tmp_path / "dense", evaluator)
     hooked, _ = generation(tool, oracles / "llama", tmp_path / "hooked", evaluator, "--recipe", recipe)
-    want, _ = dense(inputs, {})
+    want, _ = forged(inputs, {})
     got, _ = hooked(inputs, {})
     assert off(want.astype(np.float64), got) <= TOLERANCE
-    assert hooked.runs.composites == {"twinforge.attention": 2, "twinforge.nm_matmul": 2}
-    stablehlo_jax.parsed(hooked.text)
+    for module in (forged, hooked):
+        assert module.runs.composites == {"twinforge.attention": 2, "twinforge.nm_matmul": 2}
+        stablehlo_jax.parsed(module.text)
 
 
 def test_a_chain_of_parts_is_the_whole(tool, oracles, tmp_path):

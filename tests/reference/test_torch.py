@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from emitted import CASES, ENCODERS, SOME, TOLERANCE, TRAINED, WAYS, gap, judged, module_at, twin_of
+from emitted import (CASES, ENCODERS, FOR_A_SLICE, SOME, TOLERANCE, TRAINED, WAYS, gap, headless, judged, judged_hidden, module_at,
+                     twin_of)
 from torch.export import Dim, export
 
 torch.set_num_threads(1)    # models are tiny: threads would only wait for one another
@@ -53,6 +54,17 @@ def decode(module, model, ids, want, lengths):
         at = lengths + step
         row, cache = module.decode_step(model, cache, ids[rows, at], at)
         assert gap(row, want[rows, at]) <= TOLERANCE, step
+
+
+@pytest.mark.parametrize("recipe", ["tpu-exact-portable", "tpu-exact-native"])
+def test_without_a_head_there_are_hidden_states(tool, oracles, tmp_path, recipe):
+    source = headless(oracles, tmp_path / "source")
+    done = tool.forge(source, recipe, tmp_path / "twin", *FOR_A_SLICE)
+    assert done.code == 0, done
+    assert tool.json("prove", source, tmp_path / "twin")["verdict"] == "PROVEN"
+    module = module_at(tmp_path / "twin" / "reference" / "model_torch.py")
+    ids, want = judged_hidden(oracles / "bert")
+    assert gap(module.hidden_states(module.load(), ids), want) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", SOME)

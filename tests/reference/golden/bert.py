@@ -52,16 +52,22 @@ def visible(at, keys):
     return seen[:, None, None]
 
 
+def attend(q, k, v, at):
+    """[batch, seq, heads, head_dim]: values that each query sees, by the softmax of its scores."""
+    k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)  # [batch, kv_heads, keys, head_dim]
+    groups = q.reshape(*q.shape[:2], k.shape[1], -1, q.shape[3])  # heads that share a key
+    scores = wide_dot("bsngh,bnth->bngst", groups, k) * CONFIG.score_scale
+    scores = jnp.where(visible(at, scores.shape[-1]), scores, -jnp.inf)
+    weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
+    mixed = dot("bngst,bnth->bsngh", weights, v)
+    return mixed.reshape(*q.shape[:3], v.shape[3])
+
+
 def attention(x, p, at):
     q = dot("bsd,nhd->bsnh", x, p["q"], p["q_bias"])
     k = dot("bsd,nhd->bsnh", x, p["k"], p["k_bias"])
     v = dot("bsd,nhd->bsnh", x, p["v"], p["v_bias"])
-    groups = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[3])  # heads that share a key
-    scores = wide_dot("bsngh,btnh->bngst", groups, k) * CONFIG.score_scale
-    scores = jnp.where(visible(at, scores.shape[-1]), scores, -jnp.inf)
-    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)
-    mixed = dot("bngst,btnh->bsngh", weights, v)
-    mixed = mixed.reshape(*q.shape[:3], v.shape[3])
+    mixed = attend(q, k, v, at)
     return dot("bsnh,dnh->bsd", mixed, p["o"], p["o_bias"])
 
 

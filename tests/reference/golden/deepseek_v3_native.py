@@ -10,8 +10,11 @@ Sequences of several lengths are padded behind; what stands there changes no tok
 """
 import argparse
 import functools
+import importlib
+import importlib.util
 import json
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +26,25 @@ import numpy as np
 DIRECTORY = Path(__file__).resolve().parent.parent
 
 
+def kernel_module(name):
+    """A module of kernels/ beside this file, whoever imports this one. No bytecode is left there."""
+    folder = Path(__file__).resolve().with_name("kernels")
+    package = f"kernels_{hash(folder):x}"
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        if package not in sys.modules:
+            spec = importlib.util.spec_from_file_location(package, folder / "__init__.py")
+            sys.modules[package] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[package])
+        return importlib.import_module(f"{package}.{name}")
+    finally:
+        sys.dont_write_bytecode = writes
+
+
+decode_attention = kernel_module("decode_attention")
+grouped_matmul = kernel_module("grouped_matmul")
+
+
 @dataclass(frozen=True)
 class Config:
     norm_eps: float = 1e-06
@@ -30,13 +52,15 @@ class Config:
     rotary_dim: int = 4  # places of a head that turn
     rope_theta: float = 10000.0
     score_scale: float = 0.3333333333333333  # softmax(scale * q k)
+    kv_lora: int = 9
+    kernels: str = "auto"  # on TPUs; "off", "interpret", or compiled for "v5e", "v6e", ..
     router_groups: int = 4
     router_top_groups: int = 2
     top_k: int = 2  # experts that a token sees
     routed_scale: float = 2.5
+    experts: int = 8
     vocab: int = 23  # words; places beyond them are padding
     layers: int = 3
-    kv_lora: int = 9
     rope_dim: int = 4
 
 
@@ -85,10 +109,26 @@ def rope_angles(positions, dtype):
 
 
 def remember(cache, layer, positions, **fresh):
-    """The cache with `fresh` [batch, seq, ..] at its tokens' positions, and all that the layer now remembers."""
-    rows = jnp.arange(positions.shape[0])[:, None]
-    cache = {name: cache[name].at[layer, rows, positions].set(value) for name, value in fresh.items()}
-    return cache, *(cache[name][layer] for name in fresh)
+    """The cache [layers, batch, heads, keys, ..] with `fresh` [batch, seq, heads, ..] from each sequence's position on.
+
+    Sequence by sequence: a scatter would have XLA lay the whole cache anew, another way round.
+    """
+    cache = dict(cache)
+    for name, value in fresh.items():
+        value = value.swapaxes(1, 2).astype(cache[name].dtype)
+        for row, own in enumerate(value):
+            place = (layer, row, 0, positions[row, 0], 0)
+            cache[name] = jax.lax.dynamic_update_slice(cache[name], own[None, None], place)
+    return cache
+
+
+def kernel_options():
+    """What kernels are called with, or None where plain JAX takes their place."""
+    if CONFIG.kernels == "off":
+        return None
+    if CONFIG.kernels == "auto":
+        return {} if jax.default_backend() == "tpu" else None
+    return {"interpret": True} if CONFIG.kernels == "interpret" else {"chip": CONFIG.kernels}
 
 
 def visible(at, keys):
@@ -99,6 +139,21 @@ def visible(at, keys):
     return seen[:, None, None]
 
 
+def attend_latents(q, cache, layer, at):
+    """[batch, seq, heads, kv_lora]: latents that each query sees, by the softmax of its scores."""
+    options = kernel_options()
+    if options is not None and q.shape[1] == 1:
+        mixed = decode_attention.kernel(
+            q[:, 0], cache["latent"], None, at.positions[:, 0] + 1, layer=layer,
+            scale=CONFIG.score_scale, value_lanes=(0, CONFIG.kv_lora), **options)
+        return mixed[:, None]
+    memory = cache["latent"][layer, :, 0]  # [batch, keys, kv_lora + rope_dim]
+    scores = wide_dot("bsnr,btr->bnst", q, memory)
+    scores = jnp.where(visible(at, scores.shape[-1])[:, :, 0], scores * CONFIG.score_scale, -jnp.inf)
+    weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
+    return dot("bnst,btr->bsnr", weights, memory[..., :CONFIG.kv_lora])
+
+
 def latent_attention(x, p, cache, layer, at):
     query = rms_norm(dot("bsd,rd->bsr", x, p["q_a"]), p["q_a_norm"], CONFIG.latent_norm_eps)
     q_nope = dot("bsr,nhr->bsnh", query, p["q_nope"])
@@ -107,13 +162,10 @@ def latent_attention(x, p, cache, layer, at):
     rope_key = dot("bsd,hd->bsh", x, p["k_rope"])  # one for all heads
     q_rope = rotate(q_rope, at.angles)
     rope_key = rotate(rope_key[:, :, None], at.angles)[:, :, 0]
-    cache, latent, rope_key = remember(cache, layer, at.positions, latent=latent, rope_key=rope_key)
+    memory = jnp.concatenate([latent, rope_key], axis=-1)[:, :, None]  # of one head
+    cache = remember(cache, layer, at.positions, latent=memory)
     q_latent = dot("bsnh,nhr->bsnr", q_nope, p["k_b"])  # k_b acts on the query, so that keys stay latents
-    scores = wide_dot("bsnr,btr->bnst", q_latent, latent)
-    scores = scores + wide_dot("bsnh,bth->bnst", q_rope, rope_key)
-    scores = jnp.where(visible(at, scores.shape[-1])[:, :, 0], scores * CONFIG.score_scale, -jnp.inf)
-    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)
-    mixed = dot("bnst,btr->bsnr", weights, latent)
+    mixed = attend_latents(jnp.concatenate([q_latent, q_rope], axis=-1), cache, layer, at)
     mixed = dot("bsnr,nhr->bsnh", mixed, p["v_b"])
     return dot("bsnh,nhd->bsd", mixed, p["o"]), cache
 
@@ -144,7 +196,7 @@ def layer_0(x, p, cache, i, at):
 
 
 def route(x, p):
-    """[batch, seq, experts]: each expert's weight for each token, 0 where it is not chosen."""
+    """[batch, seq, top_k] twice: which experts a token sees, and the weight of each."""
     scores = jax.nn.sigmoid(dot("bsd,de->bse", widen(x), p["router"]))
     choice = scores + p["router_correction"].astype(scores.dtype)
     grouped = choice.reshape(*choice.shape[:-1], CONFIG.router_groups, -1)
@@ -155,17 +207,38 @@ def route(x, p):
     weights = jnp.take_along_axis(scores, chosen, axis=-1)
     weights = weights / (weights.sum(axis=-1, keepdims=True) + 1e-20)
     weights = weights * CONFIG.routed_scale
-    places = jax.nn.one_hot(chosen, scores.shape[-1], dtype=weights.dtype)
-    return (places * weights[..., None]).sum(axis=-2).astype(x.dtype)
+    return chosen, weights
 
 
-def moe(x, p):
+def every_expert(x, p, chosen, weights):
     """Every expert's output times its weight, summed: what is not chosen has weight 0."""
     gate = dot("bsd,edf->bsef", x, p["gate"])
     up = dot("bsd,edf->bsef", x, p["up"])
     inner = gated(gate, up)
-    weights = route(x, p).reshape(inner.shape[:-1])
-    y = dot("bsef,efd->bsd", inner * weights[..., None], p["down"])
+    places = jax.nn.one_hot(chosen, CONFIG.experts, dtype=weights.dtype)
+    weights = (places * weights[..., None]).sum(axis=-2).astype(x.dtype).reshape(inner.shape[:-1])
+    return dot("bsef,efd->bsd", inner * weights[..., None], p["down"])
+
+
+def chosen_experts(x, p, chosen, weights, options):
+    """The same of the experts that are chosen: a row for each choice, sorted by expert."""
+    experts, layer = p.get("stack", (p, None))
+    rows = grouped_matmul.sort_rows(chosen, CONFIG.experts, x.dtype, **options)
+    product = functools.partial(grouped_matmul.aligned, alignment=rows.alignment, layer=layer, **options)
+    tokens = rows.gather(x.reshape(-1, x.shape[-1]))
+    gate = product(tokens, experts["gate"])
+    up = product(tokens, experts["up"])
+    y = product(gated(gate, up), experts["down"])
+    return wide_dot("bsk,bskd->bsd", weights, y[rows.place]).astype(x.dtype)
+
+
+def moe(x, p):
+    chosen, weights = route(x, p)
+    options = kernel_options()
+    if options is None:
+        y = every_expert(x, p, chosen, weights)
+    else:
+        y = chosen_experts(x, p, chosen, weights, options)
     shared = gated(dot("bsd,df->bsf", x, p["shared_gate"]), dot("bsd,df->bsf", x, p["shared_up"]))
     return y + dot("bsf,fd->bsd", shared, p["shared_down"])
 
@@ -191,19 +264,24 @@ class Step(NamedTuple):
     angles: tuple[jax.Array, jax.Array]  # of the rotary embedding
 
 
+def layer_of(stack, row):
+    """The parameters of one layer; the stack too where a kernel reads it, for a layer cut out would be copied first."""
+    p = jax.tree.map(lambda of: of[row], stack)
+    return p | {name: p[name] | {"stack": (stack[name], row)} for name in ("moe",)}
+
+
 def trunk(params, cache, tokens, positions):
     """Hidden states [batch, seq, d_model] of tokens at their positions, and the cache with them."""
     x = embed(params["embed"], tokens, positions)
     at = Step(positions, rope_angles(positions, jnp.promote_types(x.dtype, jnp.float32)))
     x, cache = layer_0(x, params["layers"][0], cache, 0, at)
 
-    def step_1(carry, inputs):
+    def step_1(carry, row):
         x, cache = carry
-        p, i = inputs
-        x, cache = layer_1(x, p, cache, i, at)
+        x, cache = layer_1(x, layer_of(params["layers"][1], row), cache, row + 1, at)
         return (x, cache), None
 
-    (x, cache), _ = jax.lax.scan(step_1, (x, cache), (params["layers"][1], jnp.arange(1, 3)))
+    (x, cache), _ = jax.lax.scan(step_1, (x, cache), jnp.arange(2))
     return x, cache
 
 
@@ -335,10 +413,8 @@ def load(directory=DIRECTORY, dtype=None):
 
 def init_cache(batch, length, dtype):
     """Room for what layers remember of `length` tokens of each sequence."""
-    return {
-        "latent": jnp.zeros((CONFIG.layers, batch, length, CONFIG.kv_lora), dtype),
-        "rope_key": jnp.zeros((CONFIG.layers, batch, length, CONFIG.rope_dim), dtype),
-    }
+    shape = (CONFIG.layers, batch, 1, length, CONFIG.kv_lora + CONFIG.rope_dim)
+    return {"latent": jnp.zeros(shape, dtype)}
 
 
 @functools.partial(jax.jit, donate_argnames="cache")
@@ -386,6 +462,14 @@ def generate(params, input_ids, steps, lengths=None, temperature=0.0, key=None):
     return jnp.concatenate(said, axis=1)
 
 
+def use_kernels(how):
+    """From now on: "auto", "off", "interpret", or the TPU generation to compile for, "v5e" say."""
+    global CONFIG
+    CONFIG = replace(CONFIG, kernels=how)
+    for compiled in (prefill, decode_step, logits):
+        compiled.clear_cache()
+
+
 def tokenizer(directory):
     """The twin's own tokenizer, where the file lies there and the package that reads it is installed."""
     path = Path(directory) / "tokenizer.json"
@@ -404,7 +488,9 @@ def main():
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", help="float32, bfloat16; as stored where it is left out")
+    parser.add_argument("--kernels", default="auto", choices=("auto", "off", "interpret"))
     flags = parser.parse_args()
+    use_kernels(flags.kernels)
     words = tokenizer(DIRECTORY)
     if flags.prompt is not None and words is None:
         parser.error("--prompt needs tokenizer.json in the twin's folder and the package tokenizers; or --prompt-ids")

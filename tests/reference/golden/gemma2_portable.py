@@ -10,8 +10,11 @@ Sequences of several lengths are padded behind; what stands there changes no tok
 """
 import argparse
 import functools
+import importlib
+import importlib.util
 import json
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +26,24 @@ import numpy as np
 DIRECTORY = Path(__file__).resolve().parent.parent
 
 
+def kernel_module(name):
+    """A module of kernels/ beside this file, whoever imports this one. No bytecode is left there."""
+    folder = Path(__file__).resolve().with_name("kernels")
+    package = f"kernels_{hash(folder):x}"
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        if package not in sys.modules:
+            spec = importlib.util.spec_from_file_location(package, folder / "__init__.py")
+            sys.modules[package] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[package])
+        return importlib.import_module(f"{package}.{name}")
+    finally:
+        sys.dont_write_bytecode = writes
+
+
+decode_attention = kernel_module("decode_attention")
+
+
 @dataclass(frozen=True)
 class Config:
     norm_offset: float = 1.0  # norms multiply by offset + scale
@@ -31,6 +52,7 @@ class Config:
     rope_theta: float = 10000.0
     score_scale: float = 0.3779644730092272  # softmax(scale * q k)
     score_softcap: float = 50.0  # cap * tanh(x / cap)
+    kernels: str = "auto"  # on TPUs; "off", "interpret", or compiled for "v5e", "v6e", ..
     window: int = 8  # keys that a windowed layer sees
     embed_scale: float = 3.4641016151377544  # rows of the table are multiplied by it
     vocab: int = 23  # words; places beyond them are padding
@@ -84,10 +106,26 @@ def rope_angles(positions, dtype):
 
 
 def remember(cache, layer, positions, **fresh):
-    """The cache with `fresh` [batch, seq, ..] at its tokens' positions, and all that the layer now remembers."""
-    rows = jnp.arange(positions.shape[0])[:, None]
-    cache = {name: cache[name].at[layer, rows, positions].set(value) for name, value in fresh.items()}
-    return cache, *(cache[name][layer] for name in fresh)
+    """The cache [layers, batch, heads, keys, ..] with `fresh` [batch, seq, heads, ..] from each sequence's position on.
+
+    Sequence by sequence: a scatter would have XLA lay the whole cache anew, another way round.
+    """
+    cache = dict(cache)
+    for name, value in fresh.items():
+        value = value.swapaxes(1, 2).astype(cache[name].dtype)
+        for row, own in enumerate(value):
+            place = (layer, row, 0, positions[row, 0], 0)
+            cache[name] = jax.lax.dynamic_update_slice(cache[name], own[None, None], place)
+    return cache
+
+
+def kernel_options():
+    """What kernels are called with, or None where plain JAX takes their place."""
+    if CONFIG.kernels == "off":
+        return None
+    if CONFIG.kernels == "auto":
+        return {} if jax.default_backend() == "tpu" else None
+    return {"interpret": True} if CONFIG.kernels == "interpret" else {"chip": CONFIG.kernels}
 
 
 def visible(at, keys, window=None):
@@ -100,19 +138,31 @@ def visible(at, keys, window=None):
     return seen[:, None, None]
 
 
+def attend(q, cache, layer, at, window=None):
+    """[batch, seq, heads, head_dim]: values that each query sees, by the softmax of its scores."""
+    options = kernel_options()
+    if options is not None and q.shape[1] == 1:
+        mixed = decode_attention.kernel(
+            q[:, 0], cache["k"], cache["v"], at.positions[:, 0] + 1, layer=layer,
+            scale=CONFIG.score_scale, window=window or 0, softcap=CONFIG.score_softcap, **options)
+        return mixed[:, None]
+    k, v = cache["k"][layer], cache["v"][layer]  # [batch, kv_heads, keys, head_dim]
+    groups = q.reshape(*q.shape[:2], k.shape[1], -1, q.shape[3])  # heads that share a key
+    scores = wide_dot("bsngh,bnth->bngst", groups, k) * CONFIG.score_scale
+    scores = CONFIG.score_softcap * jnp.tanh(scores / CONFIG.score_softcap)
+    scores = jnp.where(visible(at, scores.shape[-1], window), scores, -jnp.inf)
+    weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
+    mixed = dot("bngst,bnth->bsngh", weights, v)
+    return mixed.reshape(*q.shape[:3], v.shape[3])
+
+
 def attention(x, p, cache, layer, at, window=None):
     q = dot("bsd,nhd->bsnh", x, p["q"])
     k = dot("bsd,nhd->bsnh", x, p["k"])
     v = dot("bsd,nhd->bsnh", x, p["v"])
     q, k = rotate(q, at.angles), rotate(k, at.angles)
-    cache, k, v = remember(cache, layer, at.positions, k=k, v=v)
-    groups = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[3])  # heads that share a key
-    scores = wide_dot("bsngh,btnh->bngst", groups, k) * CONFIG.score_scale
-    scores = CONFIG.score_softcap * jnp.tanh(scores / CONFIG.score_softcap)
-    scores = jnp.where(visible(at, scores.shape[-1], window), scores, -jnp.inf)
-    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)
-    mixed = dot("bngst,btnh->bsngh", weights, v)
-    mixed = mixed.reshape(*q.shape[:3], v.shape[3])
+    cache = remember(cache, layer, at.positions, k=k, v=v)
+    mixed = attend(q, cache, layer, at, window=window)
     return dot("bsnh,dnh->bsd", mixed, p["o"]), cache
 
 
@@ -277,10 +327,8 @@ def load(directory=DIRECTORY, dtype=None):
 
 def init_cache(batch, length, dtype):
     """Room for what layers remember of `length` tokens of each sequence."""
-    return {
-        "k": jnp.zeros((CONFIG.layers, batch, length, CONFIG.kv_heads, CONFIG.head_dim), dtype),
-        "v": jnp.zeros((CONFIG.layers, batch, length, CONFIG.kv_heads, CONFIG.head_dim), dtype),
-    }
+    shape = (CONFIG.layers, batch, CONFIG.kv_heads, length, CONFIG.head_dim)
+    return {"k": jnp.zeros(shape, dtype), "v": jnp.zeros(shape, dtype)}
 
 
 @functools.partial(jax.jit, donate_argnames="cache")
@@ -328,6 +376,14 @@ def generate(params, input_ids, steps, lengths=None, temperature=0.0, key=None):
     return jnp.concatenate(said, axis=1)
 
 
+def use_kernels(how):
+    """From now on: "auto", "off", "interpret", or the TPU generation to compile for, "v5e" say."""
+    global CONFIG
+    CONFIG = replace(CONFIG, kernels=how)
+    for compiled in (prefill, decode_step, logits):
+        compiled.clear_cache()
+
+
 def tokenizer(directory):
     """The twin's own tokenizer, where the file lies there and the package that reads it is installed."""
     path = Path(directory) / "tokenizer.json"
@@ -346,7 +402,9 @@ def main():
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", help="float32, bfloat16; as stored where it is left out")
+    parser.add_argument("--kernels", default="auto", choices=("auto", "off", "interpret"))
     flags = parser.parse_args()
+    use_kernels(flags.kernels)
     words = tokenizer(DIRECTORY)
     if flags.prompt is not None and words is None:
         parser.error("--prompt needs tokenizer.json in the twin's folder and the package tokenizers; or --prompt-ids")

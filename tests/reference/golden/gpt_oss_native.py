@@ -10,8 +10,11 @@ Sequences of several lengths are padded behind; what stands there changes no tok
 """
 import argparse
 import functools
+import importlib
+import importlib.util
 import json
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +25,25 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 DIRECTORY = Path(__file__).resolve().parent.parent
+
+
+def kernel_module(name):
+    """A module of kernels/ beside this file, whoever imports this one. No bytecode is left there."""
+    folder = Path(__file__).resolve().with_name("kernels")
+    package = f"kernels_{hash(folder):x}"
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        if package not in sys.modules:
+            spec = importlib.util.spec_from_file_location(package, folder / "__init__.py")
+            sys.modules[package] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[package])
+        return importlib.import_module(f"{package}.{name}")
+    finally:
+        sys.dont_write_bytecode = writes
+
+
+decode_attention = kernel_module("decode_attention")
+grouped_matmul = kernel_module("grouped_matmul")
 
 
 @dataclass(frozen=True)
@@ -35,11 +57,13 @@ class Config:
     rope_factor: float = 32.0
     rope_magnitude: float = 1.3465735902799727  # cosines and sines are multiplied by it
     score_scale: float = 0.31622776601683794  # softmax(scale * q k)
+    kernels: str = "auto"  # on TPUs; "off", "interpret", or compiled for "v5e", "v6e", ..
     window: int = 8  # keys that a windowed layer sees
     top_k: int = 2  # experts that a token sees
     clamp_limit: float = 7.0  # of gate from above, of up both ways
     clamp_alpha: float = 1.702
     up_offset: float = 1.0
+    experts: int = 4
     vocab: int = 23  # words; places beyond them are padding
     layers: int = 3
     kv_heads: int = 2
@@ -97,10 +121,26 @@ def rope_angles(positions, dtype):
 
 
 def remember(cache, layer, positions, **fresh):
-    """The cache with `fresh` [batch, seq, ..] at its tokens' positions, and all that the layer now remembers."""
-    rows = jnp.arange(positions.shape[0])[:, None]
-    cache = {name: cache[name].at[layer, rows, positions].set(value) for name, value in fresh.items()}
-    return cache, *(cache[name][layer] for name in fresh)
+    """The cache [layers, batch, heads, keys, ..] with `fresh` [batch, seq, heads, ..] from each sequence's position on.
+
+    Sequence by sequence: a scatter would have XLA lay the whole cache anew, another way round.
+    """
+    cache = dict(cache)
+    for name, value in fresh.items():
+        value = value.swapaxes(1, 2).astype(cache[name].dtype)
+        for row, own in enumerate(value):
+            place = (layer, row, 0, positions[row, 0], 0)
+            cache[name] = jax.lax.dynamic_update_slice(cache[name], own[None, None], place)
+    return cache
+
+
+def kernel_options():
+    """What kernels are called with, or None where plain JAX takes their place."""
+    if CONFIG.kernels == "off":
+        return None
+    if CONFIG.kernels == "auto":
+        return {} if jax.default_backend() == "tpu" and jax.device_count() == 1 else None
+    return {"interpret": True} if CONFIG.kernels == "interpret" else {"chip": CONFIG.kernels}
 
 
 def visible(at, keys, window=None):
@@ -113,31 +153,42 @@ def visible(at, keys, window=None):
     return seen[:, None, None]
 
 
+def attend(q, cache, layer, at, sinks, window=None):
+    """[batch, seq, heads, head_dim]: values that each query sees, by the softmax of its scores."""
+    options = kernel_options()
+    if options is not None and q.shape[1] == 1:
+        mixed = decode_attention.kernel(
+            q[:, 0], cache["k"], cache["v"], at.positions[:, 0] + 1, layer=layer,
+            scale=CONFIG.score_scale, window=window or 0, sinks=sinks, **options)
+        return mixed[:, None]
+    k, v = cache["k"][layer], cache["v"][layer]  # [batch, kv_heads, keys, head_dim]
+    groups = q.reshape(*q.shape[:2], k.shape[1], -1, q.shape[3])  # heads that share a key
+    scores = wide_dot("bsngh,bnth->bngst", groups, k) * CONFIG.score_scale
+    scores = jnp.where(visible(at, scores.shape[-1], window), scores, -jnp.inf)
+    sinks = widen(sinks).reshape(1, scores.shape[1], -1, 1, 1)
+    sinks = jnp.broadcast_to(sinks, (*scores.shape[:-1], 1))  # a logit more, whose share is lost
+    weights = jax.nn.softmax(jnp.concatenate([scores, sinks], axis=-1), axis=-1)[..., :-1].astype(q.dtype)
+    mixed = dot("bngst,bnth->bsngh", weights, v)
+    return mixed.reshape(*q.shape[:3], v.shape[3])
+
+
 def attention(x, p, cache, layer, at, window=None):
     q = dot("bsd,nhd->bsnh", x, p["q"], p["q_bias"])
     k = dot("bsd,nhd->bsnh", x, p["k"], p["k_bias"])
     v = dot("bsd,nhd->bsnh", x, p["v"], p["v_bias"])
     q, k = rotate(q, at.angles), rotate(k, at.angles)
-    cache, k, v = remember(cache, layer, at.positions, k=k, v=v)
-    groups = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[3])  # heads that share a key
-    scores = wide_dot("bsngh,btnh->bngst", groups, k) * CONFIG.score_scale
-    scores = jnp.where(visible(at, scores.shape[-1], window), scores, -jnp.inf)
-    sinks = widen(p["sinks"]).reshape(1, k.shape[2], -1, 1, 1)
-    sinks = jnp.broadcast_to(sinks, (*scores.shape[:-1], 1))  # a logit more, whose share is lost
-    weights = jax.nn.softmax(jnp.concatenate([scores, sinks], axis=-1), axis=-1)[..., :-1].astype(x.dtype)
-    mixed = dot("bngst,btnh->bsngh", weights, v)
-    mixed = mixed.reshape(*q.shape[:3], v.shape[3])
+    cache = remember(cache, layer, at.positions, k=k, v=v)
+    mixed = attend(q, cache, layer, at, p["sinks"], window=window)
     return dot("bsnh,nhd->bsd", mixed, p["o"], p["o_bias"]), cache
 
 
 def route(x, p):
-    """[batch, seq, experts]: each expert's weight for each token, 0 where it is not chosen."""
+    """[batch, seq, top_k] twice: which experts a token sees, and the weight of each."""
     scores = widen(dot("bsd,de->bse", x, p["router"], p["router_bias"]))
     chosen = jax.lax.top_k(scores, CONFIG.top_k)[1]
     weights = jnp.take_along_axis(scores, chosen, axis=-1)
     weights = jax.nn.softmax(weights, axis=-1)
-    places = jax.nn.one_hot(chosen, scores.shape[-1], dtype=weights.dtype)
-    return (places * weights[..., None]).sum(axis=-2).astype(x.dtype)
+    return chosen, weights
 
 
 def gated(gate, up):
@@ -146,14 +197,36 @@ def gated(gate, up):
     return (up + CONFIG.up_offset) * gate * jax.nn.sigmoid(CONFIG.clamp_alpha * gate)
 
 
-def moe(x, p):
+def every_expert(x, p, chosen, weights):
     """Every expert's output times its weight, summed: what is not chosen has weight 0."""
     gate = dot("bsd,edf->bsef", x, p["gate"], p["gate_bias"])
     up = dot("bsd,edf->bsef", x, p["up"], p["up_bias"])
     inner = gated(gate, up)
-    weights = route(x, p).reshape(inner.shape[:-1])
+    places = jax.nn.one_hot(chosen, CONFIG.experts, dtype=weights.dtype)
+    weights = (places * weights[..., None]).sum(axis=-2).astype(x.dtype).reshape(inner.shape[:-1])
     y = dot("bsef,efd->bsd", inner * weights[..., None], p["down"])
-    y = y + dot("bse,ed->bsd", weights, p["down_bias"])
+    return y + dot("bse,ed->bsd", weights, p["down_bias"])
+
+
+def chosen_experts(x, p, chosen, weights, options):
+    """The same of the experts that are chosen: a row for each choice, sorted by expert."""
+    experts, layer = p.get("stack", (p, None))
+    rows = grouped_matmul.sort_rows(chosen, CONFIG.experts, x.dtype, **options)
+    product = functools.partial(grouped_matmul.aligned, alignment=rows.alignment, layer=layer, **options)
+    tokens = rows.gather(x.reshape(-1, x.shape[-1]))
+    gate = product(tokens, experts["gate"]) + p["gate_bias"][rows.expert].astype(x.dtype)
+    up = product(tokens, experts["up"]) + p["up_bias"][rows.expert].astype(x.dtype)
+    y = product(gated(gate, up), experts["down"]) + p["down_bias"][rows.expert].astype(x.dtype)
+    return wide_dot("bsk,bskd->bsd", weights, y[rows.place]).astype(x.dtype)
+
+
+def moe(x, p):
+    chosen, weights = route(x, p)
+    options = kernel_options()
+    if options is None:
+        y = every_expert(x, p, chosen, weights)
+    else:
+        y = chosen_experts(x, p, chosen, weights, options)
     return y
 
 
@@ -402,10 +475,8 @@ def load(directory=DIRECTORY, dtype=None, mesh=None):
 
 def init_cache(batch, length, dtype):
     """Room for what layers remember of `length` tokens of each sequence."""
-    return {
-        "k": jnp.zeros((CONFIG.layers, batch, length, CONFIG.kv_heads, CONFIG.head_dim), dtype),
-        "v": jnp.zeros((CONFIG.layers, batch, length, CONFIG.kv_heads, CONFIG.head_dim), dtype),
-    }
+    shape = (CONFIG.layers, batch, CONFIG.kv_heads, length, CONFIG.head_dim)
+    return {"k": jnp.zeros(shape, dtype), "v": jnp.zeros(shape, dtype)}
 
 
 @functools.partial(jax.jit, donate_argnames="cache")
@@ -453,6 +524,14 @@ def generate(params, input_ids, steps, lengths=None, temperature=0.0, key=None):
     return jnp.concatenate(said, axis=1)
 
 
+def use_kernels(how):
+    """From now on: "auto", "off", "interpret", or the TPU generation to compile for, "v5e" say."""
+    global CONFIG
+    CONFIG = replace(CONFIG, kernels=how)
+    for compiled in (prefill, decode_step, logits):
+        compiled.clear_cache()
+
+
 def tokenizer(directory):
     """The twin's own tokenizer, where the file lies there and the package that reads it is installed."""
     path = Path(directory) / "tokenizer.json"
@@ -471,7 +550,9 @@ def main():
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", help="float32, bfloat16; as stored where it is left out")
+    parser.add_argument("--kernels", default="auto", choices=("auto", "off", "interpret"))
     flags = parser.parse_args()
+    use_kernels(flags.kernels)
     words = tokenizer(DIRECTORY)
     if flags.prompt is not None and words is None:
         parser.error("--prompt needs tokenizer.json in the twin's folder and the package tokenizers; or --prompt-ids")

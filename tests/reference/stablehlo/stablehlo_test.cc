@@ -28,8 +28,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr StableHloOptions kDecodeOfTwo{StableHloPhase::kDecode, 2, 1, 16, std::nullopt};
-constexpr StableHloOptions kPrefillOfTwo{StableHloPhase::kPrefill, 2, 8, 16, std::nullopt};
+const StableHloOptions kDecodeOfTwo{StableHloPhase::kDecode, 2, 1, 16, std::nullopt};
+const StableHloOptions kPrefillOfTwo{StableHloPhase::kPrefill, 2, 8, 16, std::nullopt};
 
 Graph Small(const std::string& name, int64_t layers = 2) {
   SmallSizes sizes;

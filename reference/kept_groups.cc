@@ -1,6 +1,4 @@
-#include "reference/stablehlo/kept_groups.h"
-
-#include "absl/strings/str_cat.h"
+#include "reference/kept_groups.h"
 
 namespace twinforge {
 namespace {
@@ -37,11 +35,6 @@ std::optional<KeptGroups> KeptGroupsOf(const Param& param) {
   groups.stride = StrideAlong(type, at->shape(), out, rank);
   if (groups.stride != 0) return groups;
   return std::nullopt;
-}
-
-std::string AttributesText(const KeptGroups& groups) {
-  return absl::StrCat("{along = \"", groups.along_in ? "in" : "out", "\", keep = ", groups.keep,
-                      " : i64, of = ", groups.of, " : i64, stride = ", groups.stride, " : i64}");
 }
 
 }  // namespace twinforge

@@ -1,10 +1,9 @@
 // Weights of which a few in every group are kept, as keep_n_of_m makes them: what a kernel that skips the
 // others must know.
-#ifndef TWINFORGE_REFERENCE_STABLEHLO_KEPT_GROUPS_H_
-#define TWINFORGE_REFERENCE_STABLEHLO_KEPT_GROUPS_H_
+#ifndef TWINFORGE_REFERENCE_KEPT_GROUPS_H_
+#define TWINFORGE_REFERENCE_KEPT_GROUPS_H_
 
 #include <optional>
-#include <string>
 
 #include "ir/graph.h"
 
@@ -19,9 +18,6 @@ struct KeptGroups {
 // What the parameter's program shows. Nothing for a twin that was forged: its tensors hold the zeros.
 std::optional<KeptGroups> KeptGroupsOf(const Param& param);
 
-// "{along = \"in\", keep = 2 : i64, of = 4 : i64, stride = 1 : i64}"
-std::string AttributesText(const KeptGroups& groups);
-
 }  // namespace twinforge
 
-#endif  // TWINFORGE_REFERENCE_STABLEHLO_KEPT_GROUPS_H_
+#endif  // TWINFORGE_REFERENCE_KEPT_GROUPS_H_
