@@ -222,10 +222,11 @@ std::string JaxEmitter::Module() {
   Trunk();
   Head();
   const std::string cache = program_.decodes ? Cache() : "";
+  const std::string words = config_.Int("vocab", program_.Words(), "words; places beyond them are padding");
   std::string limit;
   if (program_.Positions() > 0) {
     limit =
-        absl::StrCat("    if length > ",
+        absl::StrCat("    length = input_ids.shape[1] + further\n    if length > ",
                      config_.Int("positions", program_.Positions(), "the longest sequence that has a place"),
                      ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
                      "{CONFIG.positions}\")\n");
@@ -238,7 +239,7 @@ std::string JaxEmitter::Module() {
            {"$SHARDING", IsSharded() ? "from jax.sharding import NamedSharding, PartitionSpec as P\n" : ""}}),
       "\n\n", config_.Text(), functions_.Text(), "\n\n", loader,
       absl::StrReplaceAll(program_.decodes ? kJaxDecoder : kJaxEncoder,
-                          {{"$TABLE", Table()}, {"$CACHE", cache}, {"$LIMIT", limit}}));
+                          {{"$TABLE", Table()}, {"$CACHE", cache}, {"$LIMIT", limit}, {"$WORDS", words}}));
 }
 
 }  // namespace twinforge

@@ -270,10 +270,11 @@ std::string TorchEmitter::Module() {
   Layers();
   Model();
   const std::string cache = program_.decodes ? Cache() : "";
+  const std::string words = config_.Int("vocab", program_.Words(), "words; places beyond them are padding");
   std::string limit;
-  if (program_.decodes && program_.Positions() > 0) {
+  if (program_.Positions() > 0) {
     limit =
-        absl::StrCat("    if length > ",
+        absl::StrCat("    length = input_ids.shape[1] + further\n    if length > ",
                      config_.Int("positions", program_.Positions(), "the longest sequence that has a place"),
                      ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
                      "{CONFIG.positions}\")\n");
@@ -291,7 +292,7 @@ std::string TorchEmitter::Module() {
                           {{"$MODEL", graph().name()}, {"$MATH", counts ? "import math\n" : ""}}),
       "\n\n", config_.Text(), takes ? kTorchTake : "", functions, kTorchLoad,
       absl::StrReplaceAll(program_.decodes ? kTorchDecoder : kTorchEncoder,
-                          {{"$TABLE", table}, {"$CACHE", cache}, {"$LIMIT", limit}}));
+                          {{"$TABLE", table}, {"$CACHE", cache}, {"$LIMIT", limit}, {"$WORDS", words}}));
 }
 
 }  // namespace twinforge
