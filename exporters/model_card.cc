@@ -140,7 +140,7 @@ std::string ModelCard(const Model& model, const Graph& graph, const ExportPlan& 
   absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance), "\n\n");
   absl::StrAppend(&text, "| | |\n| --- | --- |\n");
   absl::StrAppend(&text, "| format | ",
-                  plan.target == Target::kHf ? "the source's own; loads where the source loads"
+                  plan.target == Target::kHf ? "the source's own names and layouts"
                                              : "twin: tensors named by role, as the recipe lays them",
                   " |\n| tensor bytes | ", plan.bytes_out, " |\n| files | ", plan.files.size(), " |\n");
   std::map<std::string, int64_t> fates;
