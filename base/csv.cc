@@ -1,5 +1,6 @@
 #include "base/csv.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,28 +17,31 @@ class Reader {
   Reader(absl::string_view text, absl::string_view place) : text_(text), place_(place) {}
 
   bool done() const { return at_ >= text_.size(); }
-  int64_t line() const { return line_; }
 
-  absl::StatusOr<std::vector<std::string>> Row() {
-    std::vector<std::string> cells;
+  absl::StatusOr<CsvTable::Row> Row() {
+    CsvTable::Row row{.line = line_};
     for (;;) {
+      row.places.push_back(Here());
       TWIN_ASSIGN_OR_RETURN(std::string cell, Cell());
-      cells.push_back(std::move(cell));
-      if (done()) return cells;
+      row.cells.push_back(std::move(cell));
+      if (done()) return row;
       if (text_[at_] == ',') {
         ++at_;
         continue;
       }
       EndLine();
-      return cells;
+      return row;
     }
   }
 
-  absl::Status Fail(absl::string_view what) const {
-    return Error(1206, absl::StrCat(place_, ":", line_, ":", at_ - line_begin_ + 1), what);
+  absl::Status FailAt(const CsvTable::Place& at, absl::string_view what) const {
+    return Error(1006, absl::StrCat(place_, ":", at.line, ":", at.column), what);
   }
+  absl::Status Fail(absl::string_view what) const { return FailAt(Here(), what); }
 
  private:
+  CsvTable::Place Here() const { return {line_, static_cast<int64_t>(at_ - line_begin_) + 1}; }
+
   bool AtEnd() const { return done() || text_[at_] == ',' || text_[at_] == '\n' || text_[at_] == '\r'; }
 
   void EndLine() {
@@ -98,33 +102,42 @@ int CsvTable::Find(absl::string_view column) const {
   return -1;
 }
 
+std::string CsvTable::PlaceOf(const Row& row, int column) const {
+  const bool known = column >= 0 && column < static_cast<int>(row.places.size());
+  const Place place = known ? row.places[column] : Place{row.line, 1};
+  return absl::StrCat(file, ":", place.line, ":", place.column);
+}
+
 const std::string& CsvTable::Get(const Row& row, absl::string_view column) const {
   static const std::string& none = *new std::string;
   const int at = Find(column);
   return at < 0 ? none : row.cells[at];
 }
 
-absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view place) {
+absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, absl::string_view file) {
   // What spreadsheets put before the first column.
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
-  Reader reader(text, place);
-  CsvTable table;
-  TWIN_ASSIGN_OR_RETURN(table.columns, reader.Row());
+  Reader reader(text, file);
+  TWIN_ASSIGN_OR_RETURN(CsvTable::Row header, reader.Row());
+  CsvTable table{.file = std::string(file.data(), file.size()),
+                 .columns = std::move(header.cells),
+                 .column_places = std::move(header.places)};
   for (size_t i = 0; i < table.columns.size(); ++i) {
     const std::string& column = table.columns[i];
     if (column.empty())
-      return Error(1206, absl::StrCat(place, ":1"), absl::StrCat("column ", i + 1, " has no name"));
+      return reader.FailAt(table.column_places[i], absl::StrCat("column ", i + 1, " has no name"));
     if (table.Find(column) != static_cast<int>(i))
-      return Error(1206, absl::StrCat(place, ":1"),
-                   absl::StrCat("column ", JsonQuoted(column), " is named twice"));
+      return reader.FailAt(table.column_places[i],
+                           absl::StrCat("column ", JsonQuoted(column, 100), " is named twice"));
   }
   while (!reader.done()) {
-    CsvTable::Row row{.line = reader.line()};
-    TWIN_ASSIGN_OR_RETURN(row.cells, reader.Row());
+    TWIN_ASSIGN_OR_RETURN(CsvTable::Row row, reader.Row());
     if (row.cells.size() == 1 && row.cells[0].empty()) continue;  // a line left empty
     if (row.cells.size() != table.columns.size()) {
-      return Error(1206, absl::StrCat(place, ":", row.line),
-                   absl::StrCat(row.cells.size(), " cells in a table of ", table.columns.size(), " columns"));
+      // The first cell too many, or the last one before those that are missing.
+      return reader.FailAt(
+          row.places[std::min(row.cells.size() - 1, table.columns.size())],
+          absl::StrCat(row.cells.size(), " cells in a table of ", table.columns.size(), " columns"));
     }
     table.rows.push_back(std::move(row));
   }

@@ -35,7 +35,7 @@ absl::StatusOr<Outcome> RunAdvise(AdviseFlags flags) {
   Outcome outcome{.json = AdviceJson(report)};
   outcome.human = absl::StrCat(request.chip, " (", mesh, "), ", flags.step.phase, ", batch ", w.batch,
                                ", context ", w.context, "\n", AdviceText(report));
-  outcome.json["chip"] = flags.step.chip;
+  outcome.json["chip"] = request.chip;
   outcome.json["workload"] = {{"phase", flags.step.phase},
                               {"mesh", mesh},
                               {"batch", w.batch},

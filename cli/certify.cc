@@ -2,10 +2,9 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
-
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "cli/new_folder.h"
 #include "cost/certificate_estimates.h"
 
 namespace twinforge {
@@ -14,13 +13,6 @@ absl::Status CheckFileIsNew(const std::string& path) {
   struct stat info = {};
   if (path.empty() || lstat(path.c_str(), &info) != 0) return absl::OkStatus();
   return Error(1608, path, "exists", "name a file that does not");
-}
-
-absl::Status WriteNewFile(const std::string& path, absl::string_view text) {
-  std::ofstream out(path, std::ios::binary);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.close();
-  return out ? absl::OkStatus() : Error(1607, path, "no file can be written there");
 }
 
 absl::Status WriteCertificate(const std::string& path, const Graph& source, const std::optional<Graph>& twin,

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "cli/score_request.h"
 #include "cli/verb.h"
 #include "ir/graph.h"
@@ -15,8 +14,6 @@ namespace twinforge {
 
 // TF1608 where something has this name already. An empty path is new.
 absl::Status CheckFileIsNew(const std::string& path);
-// TF1607 where the file can't be made.
-absl::Status WriteNewFile(const std::string& path, absl::string_view text);
 
 // Certifies the twin's score where there is a twin, else the source's, and says so in `outcome`. Nothing
 // where `path` is empty.

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "check/certificate_check.h"
 #include "cli/certify.h"
+#include "cli/new_folder.h"
 #include "cli/open.h"
 #include "cli/verb.h"
 #include "cost/certificate_graph.h"

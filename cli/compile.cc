@@ -13,10 +13,12 @@
 #include "cli/compile_predicted.h"
 #include "cli/compile_programs.h"
 #include "cli/compile_report.h"
+#include "cli/new_folder.h"
 #include "cli/open.h"
 #include "cli/verb.h"
 #include "compiler/ask.h"
 #include "compiler/hlo_record.h"
+#include "compiler/option_names.h"
 #include "compiler/record_file.h"
 #include "cost/certificate_graph.h"
 #include "cost/shape.h"
@@ -85,6 +87,7 @@ class Compiling {
     record_.set_devices(answer.topology_devices());
     TWIN_ASSIGN_OR_RETURN(CompiledModule module,
                           ReadAnswer(answer, {.names = program.arguments, .padded = PredictPadded}));
+    TWIN_RETURN_IF_ERROR(CheckOptions(module.error(), question_.flags, question_.library.path));
     TWIN_ASSIGN_OR_RETURN(const int64_t partitions, PartitionsOf(program.text));
     const int known = std::min<int>(module.arguments_size(), static_cast<int>(program.kinds.size()));
     for (int i = 0; i < known; ++i)

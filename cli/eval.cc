@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "cli/onnx_files.h"
 #include "cli/open.h"
+#include "cli/places.h"
 #include "cli/tensor_file.h"
 #include "cli/verb.h"
 #include "eval/estimate.h"
@@ -86,6 +87,13 @@ absl::Status CheckIds(const Graph& graph, const NamedTensors& inputs) {
   return absl::OkStatus();
 }
 
+// Of the default positions, which count from 0; positions that are given were checked one by one.
+int64_t PlacesOf(const NamedTensors& inputs) {
+  const auto tokens = inputs.find("tokens");
+  if (inputs.count("positions") > 0 || tokens == inputs.end() || tokens->second.rank() != 2) return 0;
+  return tokens->second.shape()[1];
+}
+
 absl::Status CheckWork(const Graph& graph, const NamedTensors& inputs) {
   const auto tokens = inputs.find("tokens");
   if (tokens == inputs.end() || tokens->second.rank() != 2)
@@ -121,6 +129,8 @@ absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
   const Model& model = opened.model;
   TWIN_ASSIGN_OR_RETURN(const NamedTensors inputs, ReadInputs(flags.inputs));
   TWIN_RETURN_IF_ERROR(CheckIds(model.graph, inputs));
+  const int64_t places = PlacesOf(inputs);
+  TWIN_RETURN_IF_ERROR(CheckPlaces(model.graph, places, "input_ids"));
   TWIN_RETURN_IF_ERROR(CheckWork(model.graph, inputs));
   const std::map<NodeId, std::string> states = HiddenStates(model.graph);
   NamedTensors outputs, hidden;
@@ -149,6 +159,9 @@ absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
     absl::StrAppend(&outcome.human, name, "  ", ShapeOf(tensor), "\n");
   }
   absl::StrAppend(&outcome.human, "written to ", flags.out, "\n");
+  outcome.json["notes"] = NotesOnPlaces(model.config, places);
+  for (const std::string& note : NotesOnPlaces(model.config, places))
+    absl::StrAppend(&outcome.human, "note: ", note, "\n");
   return outcome;
 }
 

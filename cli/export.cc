@@ -5,6 +5,7 @@
 #include "base/status_macros.h"
 #include "cli/new_folder.h"
 #include "cli/open.h"
+#include "cli/places.h"
 #include "cli/verb.h"
 #include "ir/text.h"
 #include "reference/kept_groups.h"
@@ -98,8 +99,11 @@ void Add(const StableHloModule& module, const StableHloOptions& options, Json ex
                   module.results.size(), " results, ", module.text.size(), " bytes\n");
 }
 
-absl::StatusOr<Graph> GraphOf(const ExportFlags& flags) {
+// `notes`: what is said beside the modules.
+absl::StatusOr<Graph> GraphOf(const ExportFlags& flags, std::vector<std::string>& notes) {
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
+  TWIN_RETURN_IF_ERROR(CheckPlaces(opened.model.graph, flags.context, "--context"));
+  notes = NotesOnPlaces(opened.model.config, flags.context);
   if (flags.recipe.recipe.empty()) {
     if (flags.recipe.shards != 1)
       return Error(1003, "--shards", "does nothing without --recipe",
@@ -123,7 +127,8 @@ absl::StatusOr<std::map<std::string, KeptGroups>> KeptOf(const ExportFlags& flag
 }
 
 absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
-  TWIN_ASSIGN_OR_RETURN(const Graph graph, GraphOf(flags));
+  std::vector<std::string> notes;
+  TWIN_ASSIGN_OR_RETURN(const Graph graph, GraphOf(flags, notes));
   Outcome outcome;
   outcome.json["modules"] = Json::array();
   NewFiles files;
@@ -144,6 +149,8 @@ absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
   outcome.done = absl::StrCat("the modules are written to ", flags.out);
   outcome.json["out"] = flags.out;
   absl::StrAppend(&outcome.human, "written to ", flags.out, "\n");
+  outcome.json["notes"] = notes;
+  for (const std::string& note : notes) absl::StrAppend(&outcome.human, "note: ", note, "\n");
   return outcome;
 }
 

@@ -25,7 +25,7 @@ Provenance ProvenanceOf(const Twin& twin, const RecipeFlags& flags, std::string 
   provenance.recipe_text = twin.recipe.text;
   provenance.fidelity = std::string(FidelityName(twin.report.fidelity));
   provenance.bound = BoundText(twin.report.bound);
-  provenance.chip = flags.chip;
+  provenance.chip = TargetOf(flags).chip;  // by its id
   provenance.kernel = flags.kernel;
   provenance.skipped = flags.skip;
   provenance.shards = flags.shards;

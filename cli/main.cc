@@ -110,7 +110,10 @@ absl::Status Complaint(const CLI::App& app, const CLI::ParseError& error,
     }
   }
   const std::string nearest = unknown.empty() ? "" : Nearest(unknown, known);
-  std::string message = error.what();
+  // A flag that is mistyped is the news, whatever else is missing for it.
+  std::string message = unknown.empty() || at == &app
+                            ? error.what()
+                            : absl::StrCat("The following argument was not expected: ", unknown);
   for (char& c : message) c = c == '\n' ? ' ' : c;
   return Error(1001, at == &app ? "twinforge" : "twinforge " + at->get_name(), message,
                nearest.empty() ? absl::StrCat("`twinforge ", at == &app ? "" : at->get_name() + " ",
@@ -148,6 +151,7 @@ int Main(int argc, char** argv) {
   AddExplain(app, invocation);
   AddDoctor(app, invocation);
   ReadDecimals(app);
+  RefuseEmptyValues(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

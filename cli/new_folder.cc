@@ -25,14 +25,28 @@ absl::Status WriteAndSync(FileSystem& files, int fd, const std::string& path, ab
 
 namespace {
 
-absl::Status WriteNewFile(FileSystem& files, const std::string& path, absl::string_view bytes) {
+absl::Status WriteSynced(FileSystem& files, const std::string& path, absl::string_view bytes) {
   const int fd = files.Open(path, FileSystem::OpenMode::kCreate);
   if (fd < 0) return FileError(fd, path, "create");
   const auto close = absl::MakeCleanup([&] { files.Close(fd); });
-  return WriteAndSync(files, fd, path, bytes);
+  // A run that was killed may have left a longer one.
+  const int cut = files.Truncate(fd, static_cast<int64_t>(bytes.size()));
+  return cut < 0 ? FileError(cut, path, "write") : WriteAndSync(files, fd, path, bytes);
 }
 
 }  // namespace
+
+absl::Status WriteNewFile(const std::string& path, absl::string_view bytes) {
+  FileSystem& files = SystemFiles();
+  const std::string partial = path + ".partial";
+  auto drop = absl::MakeCleanup([&] { files.Remove(partial); });
+  TWIN_RETURN_IF_ERROR(WriteSynced(files, partial, bytes));
+  const int renamed = files.Rename(partial, path);
+  if (renamed == -EEXIST) return Error(1608, path, "exists", "name a file that does not");
+  if (renamed < 0) return FileError(renamed, path, "name");
+  std::move(drop).Cancel();
+  return absl::OkStatus();
+}
 
 absl::Status WriteNewFolder(const std::vector<std::pair<std::string, std::string>>& contents,
                             const std::string& path) {
@@ -47,7 +61,7 @@ absl::Status WriteNewFolder(const std::vector<std::pair<std::string, std::string
     files.RemoveFolder(partial);
   });
   for (const auto& [name, bytes] : contents) {
-    TWIN_RETURN_IF_ERROR(WriteNewFile(files, absl::StrCat(partial, "/", name), bytes));
+    TWIN_RETURN_IF_ERROR(WriteSynced(files, absl::StrCat(partial, "/", name), bytes));
   }
   const int renamed = files.Rename(partial, path);
   if (renamed == -EEXIST) return Error(1608, path, "exists", "name another folder, or remove it first");

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "cost/score.h"
 #include "importers/checkpoint.h"
 #include "importers/checkpoint_folder.h"
 #include "importers/importer.h"
@@ -120,6 +121,7 @@ absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags) {
 TwinTarget TargetOf(const RecipeFlags& flags) {
   TwinTarget target;
   target.chip = flags.chip;
+  if (const absl::StatusOr<ChipSummary> known = FindChip(flags.chip); known.ok()) target.chip = known->id;
   target.shards = flags.shards;
   target.kernel = flags.kernel;
   target.skip.insert(flags.skip.begin(), flags.skip.end());

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "cli/attainable.h"
+#include "cli/new_folder.h"
 #include "cli/open.h"
 #include "cli/progress.h"
 #include "cli/twin_report.h"
@@ -159,11 +159,7 @@ bool HasCase(const std::string& path, const TwinProof& proof) {
 
 absl::Status WriteCase(const std::string& path, const TwinProof& proof) {
   if (!HasCase(path, proof)) return absl::OkStatus();
-  const std::string& text = proof.algebra.smallest_case;
-  std::ofstream out(path);
-  out << text;
-  out.close();
-  return out ? absl::OkStatus() : Error(1607, path, "the smallest case cannot be written there");
+  return WriteNewFile(path, proof.algebra.smallest_case);
 }
 
 // A twin that is whole by its manifest, and does not open for what somebody laid beside it.

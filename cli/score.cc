@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/asymmetry_report.h"
 #include "cli/attainable.h"
@@ -18,6 +17,7 @@
 #include "cli/score_report.h"
 #include "cli/score_request.h"
 #include "cli/score_sweep.h"
+#include "cli/score_table.h"
 #include "cli/verb.h"
 #include "importers/importer.h"
 #include "recipes/run.h"
@@ -88,43 +88,52 @@ absl::StatusOr<Json> Scored(const Graph& graph, const ScoreRequest& request) {
   return json;
 }
 
+// A refused flag, at the cell that gave it.
+absl::Status AtItsFlag(const absl::Status& status, const CsvTable& table, const CsvTable::Row& row) {
+  const std::optional<Diagnostic> d = DiagnosticOf(status);
+  return d ? Error(d->code, PlaceOfFlag(table, row, d->place), d->message, d->hint) : status;
+}
+
 // One JSON line for each row; a row that is refused says so and the others go on. Where all are, nothing was
 // scored, and the exit status says that.
 absl::StatusOr<Outcome> RunBatch(const Flags& flags) {
-  TWIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.batch_file));
-  TWIN_ASSIGN_OR_RETURN(const CsvTable table, ParseCsv(text, flags.batch_file));
+  TWIN_ASSIGN_OR_RETURN(const CsvTable table, ReadScoreTable(flags.batch_file));
   std::map<std::string, absl::StatusOr<Model>> models;
   const auto score = [&](const CsvTable::Row& row) -> absl::StatusOr<Json> {
     std::string config = flags.model.from_config;
-    TWIN_ASSIGN_OR_RETURN(const ScoreFlags own,
-                          FlagsOfRow(flags.score, table, row, flags.batch_file, config));
-    const std::string place = absl::StrCat(flags.batch_file, ": line ", row.line);
+    TWIN_ASSIGN_OR_RETURN(const ScoreFlags own, FlagsOfRow(flags.score, table, row, config));
     // Flags of the command line are for those rows that take them, where rows have phases of their own.
     std::vector<std::string> given = own.given;
     if (table.Find("phase") < 0) given.insert(given.end(), flags.given.begin(), flags.given.end());
-    if (absl::Status fits = CheckPhase(given, own.phase); !fits.ok()) return WithPlace(fits, place);
-    if (config.empty()) return Error(1003, place, "no model", "give --from-config or a column of that name");
+    if (absl::Status fits = CheckPhase(given, own.phase); !fits.ok()) return AtItsFlag(fits, table, row);
+    if (config.empty())
+      return Error(1003, PlaceOfFlag(table, row, "--from-config"), "no model is named",
+                   "give --from-config, or a column of that name");
+    if (own.chip.empty())
+      return Error(1003, PlaceOfFlag(table, row, "--chip"), "no chip is named",
+                   "give --chip, or a column of that name");
     const auto known = models.find(config);
     const absl::StatusOr<Model>& model =
         known != models.end() ? known->second : models.emplace(config, ModelFromConfig(config)).first->second;
     TWIN_RETURN_IF_ERROR(model.status());
     TWIN_ASSIGN_OR_RETURN(const ScoreRequest request, RequestOf(own, model->config));
     TWIN_ASSIGN_OR_RETURN(Json json, Scored(model->graph, request));
-    json["chip"] = own.chip;
+    json["chip"] = request.chip;
     json["workload"] = WorkloadJson(own, request);
     AddNotes(model->config, request, json);
     return json;
   };
   Outcome outcome;
-  bool scored_any = table.rows.empty();
+  bool scored_any = false, all_usage = true;
   for (size_t i = 0; i < table.rows.size(); ++i) {
     const absl::StatusOr<Json> scored = score(table.rows[i]);
     Json line = scored.ok() ? *scored : Json{{"refused", RefusalJson(scored.status())}};
     scored_any |= scored.ok();
+    all_usage &= !scored.ok() && ExitCodeOf(scored.status()) == ExitCode::kUsage;
     line["row"] = i + 1;
     outcome.lines.push_back(std::move(line));
   }
-  if (!scored_any) outcome.exit = ExitCode::kUnsupported;
+  if (!scored_any) outcome.exit = all_usage ? ExitCode::kUsage : ExitCode::kUnsupported;
   return outcome;
 }
 
@@ -133,7 +142,7 @@ absl::StatusOr<Outcome> RunServing(const Graph& graph, const ScoreFlags& flags, 
       const ServingForecast forecast,
       ForecastServing(graph, request.chip, request.workload, request.serving, request.stack, request.format));
   Outcome outcome{.human = ServingText(request.chip, forecast), .json = ServingJson(forecast)};
-  outcome.json["chip"] = flags.chip;
+  outcome.json["chip"] = request.chip;
   outcome.json["workload"] = WorkloadJson(flags, request);
   return outcome;
 }
@@ -158,7 +167,7 @@ absl::StatusOr<Outcome> RunSteps(const Graph& source, const std::optional<Graph>
     outcome.json = ForecastJson(*of_source);
     TWIN_RETURN_IF_ERROR(AddViews(of_twin ? "source" : "", *of_source, request, outcome.json, views));
   }
-  outcome.json["chip"] = flags.chip;
+  outcome.json["chip"] = request.chip;
   outcome.json["workload"] = WorkloadJson(flags, request);
   if (of_twin) {
     outcome.json["twin"] = ForecastJson(*of_twin);

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
@@ -60,7 +58,8 @@ absl::StatusOr<Mesh> MeshOf(const ScoreFlags& flags) {
     TWIN_ASSIGN_OR_RETURN(mesh, ParseMesh(flags.mesh));
   }
   if (flags.shards > 1 && mesh.tp != flags.shards)
-    return Error(1702, "--mesh", absl::StrCat("says tp=", mesh.tp, ", --shards says ", flags.shards));
+    return Error(1702, "--mesh", absl::StrCat("says tp=", mesh.tp, ", --shards says ", flags.shards),
+                 "leave one of the two out");
   if (flags.chips > 0 && mesh.chips() != flags.chips) {
     return Error(1702, "--mesh",
                  absl::StrCat(MeshText(mesh), " has ", mesh.chips(), " chips, --chips says ", flags.chips),
@@ -79,10 +78,28 @@ absl::Status CheckChunk(const ScoreFlags& flags) {
                      "give --phase mixed");
 }
 
+constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr int64_t kMostSequences = int64_t{1} << 24;
+constexpr ScoreNumber kNumbers[] = {
+    {"--chips", 1, int64_t{1} << 20, [](ScoreFlags& f) { return &f.chips; }},
+    {"--shards", 1, 4096, [](ScoreFlags& f) { return &f.shards; }},
+    {"--batch", 1, kMostSequences, [](ScoreFlags& f) { return &f.batch; }},
+    {"--context", 1, kMostTokens, [](ScoreFlags& f) { return &f.context; }},
+    {"--past", 0, kMostTokens, [](ScoreFlags& f) { return &f.past; }},
+    {"--chunk", 1, kMostTokens, [](ScoreFlags& f) { return &f.chunk; }},
+    {"--microbatches", 1, kMostSequences, [](ScoreFlags& f) { return &f.microbatches; }},
+    {"--input-len", 1, kMostTokens, [](ScoreFlags& f) { return &f.serving.input_len; }},
+    {"--output-len", 1, kMostTokens, [](ScoreFlags& f) { return &f.serving.output_len; }},
+    {"--concurrency", 1, kMostSequences, [](ScoreFlags& f) { return &f.serving.concurrency; }},
+};
+
 }  // namespace
+
+absl::Span<const ScoreNumber> ScoreNumbers() { return kNumbers; }
 
 absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue& config) {
   ScoreRequest request{.serving = flags.serving, .chip = flags.chip, .stack = flags.stack};
+  if (const absl::StatusOr<ChipSummary> known = FindChip(flags.chip); known.ok()) request.chip = known->id;
   Workload& w = request.workload;
   TWIN_ASSIGN_OR_RETURN(const Mesh mesh, MeshOf(flags));
   w.shards = mesh.tp;
@@ -134,54 +151,6 @@ absl::Status TakeUpChip(const std::string& verb, const std::string& file, std::s
   }
   if (!chip.empty()) return absl::OkStatus();
   return Error(1003, verb, "--chip is required", "`twinforge chip list` names those that are known");
-}
-
-absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, const CsvTable::Row& row,
-                                      absl::string_view path, std::string& config) {
-  const std::pair<absl::string_view, std::string*> words[] = {
-      {"chip", &flags.chip},   {"phase", &flags.phase},  {"routing", &flags.routing},
-      {"mesh", &flags.mesh},   {"dtype", &flags.dtype},  {"activation-dtype", &flags.activation_dtype},
-      {"stack", &flags.stack}, {"from-config", &config}, {"kv-dtype", &flags.kv_dtype}};
-  const std::pair<absl::string_view, int64_t*> numbers[] = {{"chips", &flags.chips},
-                                                            {"shards", &flags.shards},
-                                                            {"batch", &flags.batch},
-                                                            {"context", &flags.context},
-                                                            {"past", &flags.past},
-                                                            {"chunk", &flags.chunk},
-                                                            {"microbatches", &flags.microbatches},
-                                                            {"input-len", &flags.serving.input_len},
-                                                            {"output-len", &flags.serving.output_len},
-                                                            {"concurrency", &flags.serving.concurrency}};
-  for (size_t i = 0; i < row.cells.size(); ++i) {
-    const std::string column = absl::StrReplaceAll(table.columns[i], {{"_", "-"}});
-    const std::string place =
-        absl::StrCat(path, ": line ", row.line, ", ", JsonQuoted(table.columns[i], 100));
-    bool known = false;
-    for (const auto& [name, word] : words) {
-      if (name != column) continue;
-      known = true;
-      if (!row.cells[i].empty()) *word = row.cells[i];
-    }
-    for (const auto& [name, number] : numbers) {
-      if (name != column) continue;
-      known = true;
-      if (row.cells[i].empty()) continue;
-      if (!absl::SimpleAtoi(row.cells[i], number) || *number < 0 || *number > int64_t{1} << 31)
-        return Error(1003, place, absl::StrCat(JsonQuoted(row.cells[i], 100), " is no number that it takes"));
-    }
-    if (known && !row.cells[i].empty()) flags.given.push_back("--" + column);
-    if (!known)
-      return Error(1003, place, "no flag of score has this name", "columns are named like the flags");
-  }
-  const auto member = [&](absl::string_view name, const std::string& value,
-                          std::initializer_list<absl::string_view> allowed) -> absl::Status {
-    if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return absl::OkStatus();
-    return Error(1003, absl::StrCat(path, ": line ", row.line, ", ", name),
-                 absl::StrCat(JsonQuoted(value, 100), " is unknown"));
-  };
-  TWIN_RETURN_IF_ERROR(member("phase", flags.phase, {"prefill", "decode", "mixed", "serve", "train"}));
-  TWIN_RETURN_IF_ERROR(member("routing", flags.routing, {"same", "spread", "expected"}));
-  return flags;
 }
 
 }  // namespace twinforge

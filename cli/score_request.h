@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/csv.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/json.h"
 #include "cli/verb.h"
 #include "cost/serve.h"
@@ -32,12 +33,21 @@ struct ScoreFlags {
   std::vector<std::string> given;  // of a row: the flags whose cells are not empty, "--past"
 };
 
+// A flag that is a whole number, with what it may be.
+struct ScoreNumber {
+  absl::string_view flag;  // "--batch"
+  int64_t least, most;
+  int64_t* (*field)(ScoreFlags&);
+};
+absl::Span<const ScoreNumber> ScoreNumbers();
+
 struct ScoreRequest {
   Workload workload;
   Serving serving;
   bool serves = false;
   bool deploys = false;  // a mesh is named: what does not fit on it is refused, else said beside the bounds
-  std::string chip, stack, format;
+  std::string chip;      // its id, whichever of its names was given; as given where it is not known
+  std::string stack, format;
 };
 
 // `config`: of the model, whose quantization_config says in which format it is stored where no flag does.
@@ -48,12 +58,6 @@ absl::StatusOr<ScoreRequest> RequestOf(const ScoreFlags& flags, const JsonValue&
 // Takes up the chip of `file`, if one is named; `chip` names it where nothing else does. TF1003 where there
 // is no chip then.
 absl::Status TakeUpChip(const std::string& verb, const std::string& file, std::string& chip);
-
-// `flags` with the row's cells in place of those they name. Columns are the flags' names, "-" or "_" between
-// words; an empty cell leaves the flag. TF1003 with the line for an unknown column or a cell that is no such
-// value. Places begin with the table's path.
-absl::StatusOr<ScoreFlags> FlagsOfRow(ScoreFlags flags, const CsvTable& table, const CsvTable::Row& row,
-                                      absl::string_view path, std::string& config);
 
 }  // namespace twinforge
 

@@ -8,6 +8,7 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "cli/open.h"
+#include "cli/score_table.h"
 #include "cli/sweep_report.h"
 #include "cost/score.h"
 
@@ -54,7 +55,7 @@ absl::StatusOr<ScoreRequest> StepOf(const Model& model, const ScoreFlags& step,
   CsvTable table;
   for (const SweepAxis& axis : axes) table.columns.push_back(axis.key);
   std::string config;
-  TWIN_ASSIGN_OR_RETURN(const ScoreFlags flags, FlagsOfRow(step, table, {.cells = values}, "sweep", config));
+  TWIN_ASSIGN_OR_RETURN(const ScoreFlags flags, FlagsOfRow(step, table, {.cells = values}, config));
   return RequestOf(flags, model.config);
 }
 

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "cli/new_folder.h"
-#include "exporters/file_system.h"
 #include "exporters/header.h"
 #include "importers/checkpoint.h"
 #include "weights/build.h"
@@ -53,19 +50,7 @@ absl::StatusOr<NamedTensors> ReadTensorFile(const std::string& path) {
 }
 
 absl::Status WriteTensorFile(const NamedTensors& tensors, const std::string& path) {
-  FileSystem& files = SystemFiles();
-  const std::string partial = path + ".partial";
-  const int fd = files.Open(partial, FileSystem::OpenMode::kCreate);
-  if (fd < 0) return FileError(fd, partial, "create");
-  absl::Status written = WriteAndSync(files, fd, partial, FileOf(tensors));
-  files.Close(fd);
-  auto drop = absl::MakeCleanup([&] { files.Remove(partial); });
-  TWIN_RETURN_IF_ERROR(written);
-  const int renamed = files.Rename(partial, path);
-  if (renamed == -EEXIST) return Error(1608, path, "the file exists", "name another, or remove it first");
-  if (renamed < 0) return FileError(renamed, path, "name");
-  std::move(drop).Cancel();
-  return absl::OkStatus();
+  return WriteNewFile(path, FileOf(tensors));
 }
 
 }  // namespace twinforge

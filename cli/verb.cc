@@ -42,6 +42,16 @@ void ReadDecimals(CLI::App& app) {
   }
 }
 
+void RefuseEmptyValues(CLI::App& app) {
+  const auto said = [](std::string& word) -> std::string { return word.empty() ? "its value is empty" : ""; };
+  for (CLI::App* verb : app.get_subcommands({})) {
+    for (CLI::Option* option : verb->get_options()) {
+      if (!option->get_lnames().empty() && option->get_expected_max() > 0)
+        option->check(CLI::Validator(said, ""), "value");
+    }
+  }
+}
+
 void SetRun(CLI::App* verb, Invocation& invocation, std::function<absl::StatusOr<Outcome>()> run) {
   verb->callback([verb, &invocation, run = std::move(run)] {
     invocation.verb = verb->get_name();

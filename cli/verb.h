@@ -39,6 +39,8 @@ CLI::App* AddVerb(CLI::App& app, Invocation& invocation, const std::string& name
                   const std::string& description, const std::string& examples);
 // Makes whole numbers of all verbs' flags decimal, whatever they begin with: 010 is ten, 0x10 is refused.
 void ReadDecimals(CLI::App& app);
+// Refuses flags whose value is empty, as a variable of the shell that was never set leaves it.
+void RefuseEmptyValues(CLI::App& app);
 // Makes `run` the work of `verb` when it is the one called.
 void SetRun(CLI::App* verb, Invocation& invocation, std::function<absl::StatusOr<Outcome>()> run);
 

@@ -1,6 +1,5 @@
 #include "compiler/record_file.h"
 
-#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -8,27 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
+#include "base/first_mistake.h"
 
 namespace twinforge {
 namespace {
 
 constexpr char kHead[] = "# What the TPU compiler made of this model: written by `twinforge compile`.\n";
-
-// Keeps the first mistake.
-class FirstMistake : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (!text_.empty()) return;
-    at_ = absl::StrCat(line + 1, ":", column + 1);
-    text_ = message;
-  }
-  const std::string& at() const { return at_; }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string at_;
-  std::string text_;
-};
 
 int64_t Plus(int64_t a, int64_t b) {
   int64_t sum = 0;
@@ -57,9 +41,10 @@ absl::StatusOr<CompileRecord> ParseCompileRecord(absl::string_view text, const s
   parser.SetRecursionLimit(16);
   CompileRecord record;
   if (parser.ParseFromString(std::string(text), &record) && record.has_twin()) return record;
-  const std::string why = mistake.text().empty() ? "says nothing of a twin" : mistake.text();
-  return Error(2108, mistake.at().empty() ? place : absl::StrCat(place, ":", mistake.at()),
-               absl::StrCat("is no compile record: ", why), "write it anew with `twinforge compile`");
+  const bool parsed = mistake.message().empty();
+  return Error(2108, parsed ? place : absl::StrCat(place, ":", mistake.place()),
+               absl::StrCat("is no compile record: ", parsed ? "says nothing of a twin" : mistake.message()),
+               "write it anew with `twinforge compile`");
 }
 
 CompiledSums SumsOf(const CompiledModel& model) {

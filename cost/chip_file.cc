@@ -14,11 +14,11 @@
 #include "base/diagnostic.h"
 #include "base/embedded.h"
 #include "base/file.h"
+#include "base/first_mistake.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "cost/chip_units.h"
 #include "cost/own_chip.h"
-#include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 
 namespace twinforge {
@@ -33,25 +33,6 @@ using google::protobuf::Message;
 using google::protobuf::TextFormat;
 
 constexpr int64_t kLargestChipFile = 1 << 20;
-
-// Keeps the first mistake that the text parser finds, with its place, both from 0.
-class FirstMistake : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
-    if (!message_.empty()) return;
-    line_ = std::max(line, 0);
-    column_ = std::max(column, 0);
-    message_ = message;
-  }
-  int line() const { return line_; }
-  int column() const { return column_; }
-  const std::string& message() const { return message_; }
-
- private:
-  int line_ = 0;
-  int column_ = 0;
-  std::string message_;
-};
 
 // The text between the quotes that follow `lead`.
 std::string Quoted(const std::string& message, const std::string& lead) {
@@ -133,19 +114,11 @@ std::optional<TextFormat::ParseLocation> NoUtf8(const Message& message,
   return std::nullopt;
 }
 
-// Where in the text the parser stood. Its columns take a tab to the next multiple of 8.
-size_t OffsetOf(absl::string_view text, int line, int column) {
-  size_t at = 0;
-  for (; line > 0 && at < text.size(); ++at) line -= text[at] == '\n' ? 1 : 0;
-  for (int now = 0; now < column && at < text.size() && text[at] != '\n'; ++at)
-    now = text[at] == '\t' ? (now / 8 + 1) * 8 : now + 1;
-  return at;
-}
-
 // "line:column" of a mistake, from 1. The parser reports an unknown word when it stands behind it, perhaps
 // lines later; the word itself is the better place.
-std::string PlaceOf(absl::string_view text, int line_from_0, int column_from_0, const std::string& message) {
-  size_t at = OffsetOf(text, line_from_0, column_from_0);
+std::string PlaceOf(absl::string_view text, const FirstMistake& mistake) {
+  size_t at = mistake.OffsetIn(text);
+  const std::string& message = mistake.message();
   std::string word;
   for (const char* lead : {"has no field named", "Unknown enumeration value of", "Non-repeated field"}) {
     if (word.empty()) word = Quoted(message, lead);
@@ -209,13 +182,13 @@ absl::StatusOr<Chip> ParseChip(absl::string_view text, absl::string_view place) 
   parser.WriteLocationsTo(&places);
   Chip chip;
   if (!parser.ParseFromString(std::string(text.data(), text.size()), &chip)) {
-    return Error(1708,
-                 absl::StrCat(place, ":", PlaceOf(text, mistake.line(), mistake.column(), mistake.message())),
-                 Sentence(mistake.message()), HintFor(mistake.message()));
+    return Error(1708, absl::StrCat(place, ":", PlaceOf(text, mistake)), Sentence(mistake.message()),
+                 HintFor(mistake.message()));
   }
   if (const auto at = NoUtf8(chip, places)) {
-    return Error(1708, absl::StrCat(place, ":", PlaceOf(text, at->line, at->column, "")),
-                 "a string is no UTF-8");
+    FirstMistake bytes;
+    bytes.AddError(at->line, at->column, "a string is no UTF-8");
+    return Error(1708, absl::StrCat(place, ":", PlaceOf(text, bytes)), bytes.message());
   }
   if (chip.id().empty()) {
     return Error(1708, absl::StrCat(place, ":1:1"), "names no id",
@@ -224,8 +197,20 @@ absl::StatusOr<Chip> ParseChip(absl::string_view text, absl::string_view place) 
   return chip;
 }
 
+namespace {
+
+// A file that is no chip file is a mistake on the command line, not a damaged checkpoint.
+absl::StatusOr<std::string> ChipFileText(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadTextFile(path, kLargestChipFile);
+  if (text.ok() || ExitCodeOf(text.status()) != ExitCode::kCorrupt) return text;
+  return Error(1708, absl::StrCat(path, ":1:1"), DiagnosticOf(text.status())->message,
+               "`twinforge chip show v6e --format json` holds a whole file as an example");
+}
+
+}  // namespace
+
 absl::StatusOr<Chip> ReadChip(const std::string& path) {
-  TWIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kLargestChipFile));
+  TWIN_ASSIGN_OR_RETURN(const std::string text, ChipFileText(path));
   return ParseChip(text, path);
 }
 
@@ -291,7 +276,7 @@ absl::Span<const std::string> ChipTexts() { return Store().texts; }
 
 absl::StatusOr<std::string> UseChipFile(const std::string& path) {
   TWIN_CHECK(!Own().taken && !Own().too_late, "a chip file is taken up before any chip is looked up");
-  TWIN_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, kLargestChipFile));
+  TWIN_ASSIGN_OR_RETURN(std::string text, ChipFileText(path));
   TWIN_ASSIGN_OR_RETURN(Chip chip, ParseChip(text, path));
   ChipStore all = EmbeddedStore();
   TakeIn(chip, text, all);

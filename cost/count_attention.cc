@@ -101,6 +101,11 @@ absl::Status NodeCounter::Attention() {
   if (!attrs.causal() && step_.workload.phase == Phase::kDecode) {
     return Error(1705, node_.path, "attention that is not causal has no decode step", "use --phase prefill");
   }
+  if (!attrs.causal() && step_.workload.past > 0) {
+    return Error(1705, node_.path,
+                 "attention that is not causal keeps no cache, so no tokens precede the new ones",
+                 "leave out --past");
+  }
   for (absl::string_view slot : {"q", "k", "v", "o"}) TWIN_RETURN_IF_ERROR(DenseRows(slot));
   const ParamType& q = TypeOf("q");
   const ParamType& k = TypeOf("k");

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +11,7 @@
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "cost/node_counter.h"
+#include "ir/largest.h"
 
 namespace twinforge {
 namespace {
@@ -59,20 +63,92 @@ absl::StatusOr<int64_t> NodeCounter::LocalSize(const ParamAxis& axis, bool of_ex
   if (axis.size % devices == 0) return axis.size / devices;
   const bool replicable = IsReplicable(axis.name);
   if (replicable && devices % axis.size == 0) return 1;
-  // Query heads are padded inside the groups of their kv heads, which are then repeated until they divide
-  // too.
-  int64_t multiple = devices;
-  if (axis.name == "heads" && node_.Has("k")) {
-    const int kv_heads = TypeOf("k").Find("kv_heads");
-    if (kv_heads >= 0) multiple = std::lcm(TypeOf("k").axes[kv_heads].size, devices);
-  }
-  const int64_t fits = replicable ? std::lcm(axis.size, devices) : RoundUp(axis.size, multiple).value();
-  const Split* split = FindSplit(axis.name);
   return Error(1702, node_.path,
                absl::StrCat(axis.name, " ", axis.size, " does not divide over ", devices, " shards"),
-               split == nullptr        ? absl::StrCat("an ep that divides ", axis.size, " would do")
-               : split->remedy.empty() ? absl::StrCat(fits, " of them would do")
-                                       : absl::StrCat(split->remedy, " to ", fits, " would do"));
+               RemedyFor(axis, devices));
+}
+
+namespace {
+
+// Groups in which query heads grow alike: as many as kv heads; 1 of latent attention.
+int64_t HeadGroups(const Graph& graph, const Node& node) {
+  if (!node.Has("k")) return 1;
+  const ParamType& k = graph.param(node, "k").type;
+  const int at = k.Find("kv_heads");
+  return at < 0 ? 1 : k.axes[at].size;
+}
+
+// The size that the axis's rewrite gives it so that it divides over the devices; 0 where there is no rewrite,
+// or it refuses. Query heads are padded inside the groups of their kv heads, which are then repeated until
+// they divide too, and to no more than twice as many.
+int64_t PaddedSize(const ParamAxis& axis, int64_t groups, int64_t devices) {
+  const Split& split = *FindSplit(axis.name);
+  if (split.remedy.empty()) return 0;
+  int64_t multiple = devices, most = LargestSize(axis.name);
+  if (axis.name == "heads") {
+    most = std::min(most, 2 * axis.size);
+    if (groups != axis.size) multiple = std::lcm(groups, devices);
+  }
+  const Exact fits = IsReplicable(axis.name) ? Exact(axis.size) * (devices / std::gcd(axis.size, devices))
+                                             : RoundUp(axis.size, multiple);
+  return fits.ok() && fits.value() <= most ? fits.value() : 0;
+}
+
+}  // namespace
+
+// Whether each axis that does not divide has a rewrite that makes it.
+bool NodeCounter::AllCanBePadded() const {
+  for (const Node& node : step_.graph.nodes()) {
+    const int64_t groups = HeadGroups(step_.graph, node);
+    for (const auto& [slot, role] : node.params) {
+      const ParamType& type = step_.graph.FindParam(role)->type;
+      for (const ParamAxis& axis : type.axes) {
+        const int64_t devices = DevicesOf(axis, IsOfExperts(type));
+        if (axis.size % devices == 0 || (IsReplicable(axis.name) && devices % axis.size == 0)) continue;
+        if (FindSplit(axis.name) == nullptr) continue;  // of experts: another ep is enough
+        if (PaddedSize(axis, groups, devices) == 0) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// A rewrite where that is enough, else a smaller mesh.
+std::string NodeCounter::RemedyFor(const ParamAxis& axis, int64_t devices) const {
+  const Workload& workload = step_.workload;
+  if (FindSplit(axis.name) == nullptr) {
+    int64_t ep = std::min(workload.ep, axis.size);
+    while (axis.size % ep != 0 || workload.devices() % ep != 0) --ep;
+    return absl::StrCat("ep=", ep, " would do");
+  }
+  if (AllCanBePadded())
+    return absl::StrCat(FindSplit(axis.name)->remedy, " to ",
+                        PaddedSize(axis, HeadGroups(step_.graph, node_), devices), " would do");
+  const int64_t shards = ShardsThatDivide();
+  return shards > 0 ? absl::StrCat("tp=", shards, " would do")
+                    : std::string("tp=1 would do, with ep=1 as well");
+}
+
+// The most shards, fewer than the workload's, that every parameter of the graph divides over; 0 where its ep
+// leaves none.
+int64_t NodeCounter::ShardsThatDivide() const {
+  const Workload& workload = step_.workload;
+  std::set<std::tuple<std::string, int64_t, bool>> axes;
+  for (const auto& [role, param] : step_.graph.params()) {
+    for (const ParamAxis& axis : param.type.axes) axes.emplace(axis.name, axis.size, IsOfExperts(param.type));
+  }
+  for (int64_t shards = workload.shards - 1; shards > 0; --shards) {
+    const int64_t devices = shards * workload.dp * workload.sp;
+    if (devices % workload.ep != 0) continue;
+    const bool all = std::all_of(axes.begin(), axes.end(), [&](const auto& row) {
+      const auto& [name, size, of_experts] = row;
+      if (FindSplit(name) == nullptr) return true;
+      const int64_t parts = of_experts && workload.ep > 1 ? devices / workload.ep : shards;
+      return size % parts == 0 || (IsReplicable(name) && parts % size == 0);
+    });
+    if (all) return shards;
+  }
+  return 0;
 }
 
 absl::StatusOr<Extents> NodeCounter::ExtentsOf(const ParamType& type) const {
@@ -219,10 +295,12 @@ absl::Status NodeCounter::CheckPositions() const {
     const int64_t places = part.past + part.fresh;
     if (places <= known) continue;
     const bool decodes = step_.workload.phase == Phase::kDecode && &part == step_.parts.data();
+    const int64_t left = decodes ? known - 1 : known - part.past;
     return Error(1703, node_.path, absl::StrCat(places, " places, but the position table has ", known),
                  step_.workload.chunk > 0 && !decodes
                      ? absl::StrCat("give a chunk and a past of at most ", known, " together")
-                     : absl::StrCat("give a context of at most ", known - (part.past > 0 ? 1 : 0)));
+                 : left > 0 ? absl::StrCat("give a context of at most ", left)
+                            : absl::StrCat("give a past of at most ", known - 1));
   }
   return absl::OkStatus();
 }

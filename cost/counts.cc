@@ -315,4 +315,26 @@ absl::StatusOr<StepCount> CountStep(const Graph& graph, const Workload& workload
   return count;
 }
 
+absl::StatusOr<StepCount> RecountStep(const Graph& graph, const Workload& workload, const StepCount& alike) {
+  if (workload.training) return CountStep(graph, workload);  // whose kinds know where layers begin
+  TWIN_CHECK(alike.nodes.size() == graph.nodes().size(), "a count of another graph");
+  TWIN_RETURN_IF_ERROR(CheckWorkload(workload));
+  const Workload one = OneMicrobatch(workload);
+  TWIN_ASSIGN_OR_RETURN(const Step step, StepOf(graph, one));
+  StepCount count{.nodes = alike.nodes};
+  count.kinds.reserve(alike.kinds.size());
+  for (const Node& node : graph.nodes()) {
+    // Kinds are numbered in the order in which nodes meet them.
+    if (count.nodes[node.id].kind < static_cast<int32_t>(count.kinds.size())) continue;
+    std::vector<const Param*> params;
+    for (const auto& [slot, role] : node.params) params.push_back(graph.FindParam(role));
+    NodeCount counted;
+    TWIN_RETURN_IF_ERROR(CountNode(step, node, params, counted));
+    for (const NodeId operand : node.operands)
+      counted.operand_bytes.push_back(count.KindOf(operand).result_bytes);
+    count.kinds.push_back(std::move(counted));
+  }
+  return count;
+}
+
 }  // namespace twinforge

@@ -85,6 +85,10 @@ Exact ChunkedPairs(int64_t past, int64_t fresh, int64_t window, int64_t chunk);
 // Counts of one microbatch. TF1702, TF1703 and TF1705 as ScoreGraph().
 absl::StatusOr<StepCount> CountStep(const Graph& graph, const Workload& workload);
 
+// The same, where `alike` counts a step of this graph on this mesh and in this phase, with other routing or
+// padding: which nodes are alike is known from it, and each kind is counted once more.
+absl::StatusOr<StepCount> RecountStep(const Graph& graph, const Workload& workload, const StepCount& alike);
+
 // The layer that a node's path names: 3 of "layers.3.attn.q"; nullopt for what belongs to none.
 std::optional<int64_t> LayerOfPath(absl::string_view path);
 

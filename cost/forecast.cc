@@ -119,8 +119,9 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
   StepTerms& terms = forecast.terms;
   TWIN_ASSIGN_OR_RETURN(terms, TermsOf(*figures, graph, workload));
   TWIN_ASSIGN_OR_RETURN(forecast.score, ScoreTerms(*figures, terms, graph, useful, workload));
-  if (HasExperts(graph)) {
-    TWIN_ASSIGN_OR_RETURN(terms, TermsOf(*figures, graph, AtRandom(workload)));
+  if (HasExperts(graph) && EstimatedRouting(workload.routing) != workload.routing) {
+    TWIN_ASSIGN_OR_RETURN(StepTerms at_random, TermsOf(*figures, graph, AtRandom(workload), &terms.step));
+    terms = std::move(at_random);
     SetPasses(forecast.score.passes, terms);
   }
   const int64_t places = workload.context + (workload.phase == Phase::kPrefill ? workload.past : int64_t{1});
@@ -130,7 +131,7 @@ absl::StatusOr<Forecast> ForecastStep(const Graph& graph, const Graph* useful, c
   if (workload.training) forecast.capacity.kv_tokens = 0;  // what is kept are operands for the backward pass
   if (!forecast.capacity.feasible) {
     Score apart = forecast.score;
-    NoteShortfall(*figures, graph, apart);
+    NoteShortfall(*figures, graph, engine.stack.memory_fraction(), engine.stack.page(), apart);
     const absl::Status refusal = DoesNotFit(*figures, forecast.capacity, workload.batch, apart.shortfall);
     if (must_fit) return refusal;
     const Diagnostic said = *DiagnosticOf(refusal);
@@ -174,7 +175,7 @@ absl::StatusOr<ServingForecast> ForecastServing(const Graph& graph, const std::s
     apart.workload.phase = Phase::kDecode;
     apart.workload.batch = 1;
     apart.workload.context = serving.input_len + serving.output_len;
-    NoteShortfall(*figures, graph, apart);
+    NoteShortfall(*figures, graph, engine.stack.memory_fraction(), engine.stack.page(), apart);
     return DoesNotFit(*figures, terms.capacity, serving.concurrency, apart.shortfall);
   }
   const Steady steady = SteadyState(terms, fitted, fitted.mid);

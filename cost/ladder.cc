@@ -2,10 +2,12 @@
 
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/diagnostic.h"
+#include "cost/memory.h"
 
 namespace twinforge {
 namespace {
@@ -22,16 +24,30 @@ void Quantise(std::vector<std::vector<double>>& times) {
   }
 }
 
-// The smallest power of two of shards, above the workload's own, at which the step fits; 0 where none up to
-// 4,096 does.
-int64_t ShardsThatFit(const ChipFigures& chip, const Graph& graph, Workload workload) {
+// The smallest power of two of shards, above the workload's own, at which the step fits and its exchanges are
+// known; 0 where none up to 4,096 does, and then why, if that is the network.
+struct Shards {
+  int64_t fit = 0;
+  absl::Status network;
+};
+
+Shards ShardsThatFit(const ChipFigures& chip, const Graph& graph, double memory_fraction, int64_t page,
+                     Workload workload) {
+  Shards shards;
+  const int64_t places = workload.context + (workload.phase == Phase::kPrefill ? workload.past : int64_t{1});
   workload.shards = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(workload.shards) + 1));
   for (; workload.shards <= 4096; workload.shards *= 2) {
     const absl::StatusOr<StepTerms> terms = TermsOf(chip, graph, workload);
     if (!terms.ok()) continue;
-    if ((terms->parameter_bytes + terms->cache_bytes).value() <= chip.memory_bytes) return workload.shards;
+    const int64_t needed = (terms->parameter_bytes + terms->cache_bytes).value();
+    const Capacity capacity = CapacityOf(chip, *terms, places, memory_fraction, page);
+    if (needed > capacity.usable_bytes || !capacity.feasible) continue;
+    shards.network.Update(terms->network);
+    if (!terms->network.ok()) continue;
+    shards.fit = workload.shards;
+    break;
   }
-  return 0;
+  return shards;
 }
 
 }  // namespace
@@ -51,10 +67,13 @@ void FillLadder(std::vector<RungRow> rungs, std::vector<std::vector<double>> tim
   }
 }
 
-void NoteShortfall(const ChipFigures& chip, const Graph& graph, Score& score) {
-  const int64_t shards = ShardsThatFit(chip, graph, score.workload);
-  score.shortfall = shards > 0 ? absl::StrCat(shards, " shards would do")
-                               : std::string("no power of two of shards both divides its sizes and fits");
+void NoteShortfall(const ChipFigures& chip, const Graph& graph, double memory_fraction, int64_t page,
+                   Score& score) {
+  const Shards shards = ShardsThatFit(chip, graph, memory_fraction, page, score.workload);
+  const std::optional<Diagnostic> unknown = DiagnosticOf(shards.network);
+  score.shortfall = shards.fit > 0 ? absl::StrCat(shards.fit, " shards would do")
+                    : unknown      ? absl::StrCat("more shards would hold it, but ", unknown->message)
+                                   : "no power of two of shards both divides its sizes and fits";
 }
 
 }  // namespace twinforge

@@ -21,8 +21,10 @@ void FillLadder(std::vector<RungRow> rungs, std::vector<std::vector<double>> tim
 absl::StatusOr<Score> ScoreTerms(const ChipFigures& chip, const StepTerms& terms, const Graph& graph,
                                  const Graph* useful, const Workload& workload);
 
-// Sets `shortfall` to what is missing and how many devices would do.
-void NoteShortfall(const ChipFigures& chip, const Graph& graph, Score& score);
+// Sets `shortfall` to how many devices would do, where an engine takes `memory_fraction` of a device's memory
+// for pages of `page` tokens: as many as the chip's network is known for, or why there are none.
+void NoteShortfall(const ChipFigures& chip, const Graph& graph, double memory_fraction, int64_t page,
+                   Score& score);
 
 }  // namespace twinforge
 

@@ -55,6 +55,10 @@ class NodeCounter {
   // Devices that share an axis of a parameter, experts' parameters being shared otherwise.
   int64_t DevicesOf(const ParamAxis& axis, bool of_experts) const;
   absl::StatusOr<int64_t> LocalSize(const ParamAxis& axis, bool of_experts = false) const;
+  // What would make an axis divide over so many devices: something that can be done as it is said.
+  std::string RemedyFor(const ParamAxis& axis, int64_t devices) const;
+  bool AllCanBePadded() const;
+  int64_t ShardsThatDivide() const;
   absl::StatusOr<Extents> ExtentsOf(const ParamType& type) const;
   const ParamType& TypeOf(absl::string_view slot) const;
   int64_t Logical(absl::string_view slot, absl::string_view axis) const {

@@ -145,7 +145,7 @@ void FillMemory(const ChipFigures& chip, const Graph& graph, const StepTerms& te
   const int64_t needed = (terms.parameter_bytes + terms.cache_bytes).value();
   score.feasible = needed <= chip.memory_bytes;
   if (score.feasible) return;
-  NoteShortfall(chip, graph, score);
+  NoteShortfall(chip, graph, 1, 1, score);
   score.shortfall =
       absl::StrFormat("needs %.1f GB of a device's %.1f GB; %s", static_cast<double>(needed) / 1e9,
                       static_cast<double>(chip.memory_bytes) / 1e9, score.shortfall);

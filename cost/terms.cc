@@ -297,9 +297,11 @@ void SetPasses(const std::vector<int64_t>& passes, StepTerms& terms) {
   }
 }
 
-absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload) {
+absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload,
+                                  const StepCount* alike) {
   StepTerms terms;
-  TWIN_ASSIGN_OR_RETURN(terms.step, CountStep(graph, workload));
+  TWIN_ASSIGN_OR_RETURN(terms.step,
+                        alike == nullptr ? CountStep(graph, workload) : RecountStep(graph, workload, *alike));
   terms.devices = workload.devices();
   terms.groups = workload.dp;
   terms.sequences = workload.local_batch();
@@ -319,7 +321,7 @@ absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, c
 
 absl::Status AddPadding(const ChipFigures& chip, const Graph& graph, const Workload& padded,
                         StepTerms& terms) {
-  TWIN_ASSIGN_OR_RETURN(StepTerms other, TermsOf(chip, graph, padded));
+  TWIN_ASSIGN_OR_RETURN(StepTerms other, TermsOf(chip, graph, padded, &terms.step));
   for (NodeId id = 0; id < static_cast<NodeId>(terms.step.nodes.size()); ++id) {
     std::shared_ptr<const NodeTerms>& into = terms.kinds[terms.step.nodes[id].kind].padded;
     if (into == nullptr)

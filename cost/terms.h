@@ -77,8 +77,9 @@ struct StepTerms {
 // take on the slowest one (slowest at R3). The larger of the two counts: every stage once, or that one alone,
 // as often as there are microbatches. What a pipeline loses beyond that, its bubbles, is an estimate (R8).
 //
-// Refuses as ScoreGraph() does.
-absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload);
+// Refuses as ScoreGraph() does. `alike`: as of RecountStep(), or null.
+absl::StatusOr<StepTerms> TermsOf(const ChipFigures& chip, const Graph& graph, const Workload& workload,
+                                  const StepCount* alike = nullptr);
 
 // Seconds of the step at rung R3: of each node the longer of its products and its bytes, no node beside
 // another, less what on-chip memory spares and no less than the products and what is spilled.

@@ -99,22 +99,24 @@ absl::Status ReadSize(absl::string_view text, absl::string_view name, absl::stri
                       const AxisPlace& place) {
   const bool crosses = absl::ConsumeSuffix(&size, "@dcn");
   if (!absl::SimpleAtoi(size, place.size) || *place.size < 1 || *place.size > kMostChips)
-    return Error(1702, text, absl::StrCat("axis ", name, " needs a size from 1 to 1048576"));
+    return Error(1720, text, absl::StrCat("axis ", name, " needs a size from 1 to 1048576"),
+                 absl::StrCat("as in ", name, "=8"));
   if (!crosses) return absl::OkStatus();
   if (place.crosses == nullptr)
-    return Error(1702, text, "ep lies within tp, dp and sp", "say of those which crosses slices");
-  if (*place.size == 1) return Error(1702, text, absl::StrCat("axis ", name, " of size 1 crosses nothing"));
+    return Error(1720, text, "ep lies within tp, dp and sp", "say of those which crosses slices");
+  if (*place.size == 1)
+    return Error(1720, text, absl::StrCat("axis ", name, " of size 1 crosses nothing"), "leave out @dcn");
   *place.crosses = true;
   return absl::OkStatus();
 }
 
 absl::Status CheckMesh(absl::string_view text, const Mesh& mesh) {
   if (mesh.tp * mesh.dp > kMostChips || mesh.tp * mesh.dp * mesh.sp > kMostChips || mesh.chips() > kMostChips)
-    return Error(1702, text, "a mesh has at most 1048576 chips");
+    return Error(1720, text, "a mesh has at most 1048576 chips", "name a smaller one");
   const int64_t stage = mesh.tp * mesh.dp * mesh.sp;
   if (stage % mesh.ep == 0) return absl::OkStatus();
   return Error(
-      1702, text,
+      1720, text,
       absl::StrCat("ep ", mesh.ep, " does not divide tp x dp", mesh.sp > 1 ? " x sp" : "", " = ", stage),
       "experts are spread over the devices of tp, dp and sp; name an ep that divides their product");
 }
@@ -130,11 +132,11 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view text) {
         absl::StrSplit(part, absl::MaxSplits('=', 1));
     const AxisPlace place = PlaceOf(axis.first, mesh);
     if (place.size == nullptr)
-      return Error(1702, text, absl::StrCat("unknown mesh axis ", JsonQuoted(axis.first)),
+      return Error(1720, text, absl::StrCat("unknown mesh axis ", JsonQuoted(axis.first, 100)),
                    "axes are tp, dp, sp, ep and pp, as in tp=8,ep=8 or tp=8,dp=2@dcn");
     for (const absl::string_view earlier : seen) {
       if (earlier == axis.first)
-        return Error(1702, text, absl::StrCat("axis ", axis.first, " is given twice"));
+        return Error(1720, text, absl::StrCat("axis ", axis.first, " is given twice"), "name each axis once");
     }
     seen.push_back(axis.first);
     TWIN_RETURN_IF_ERROR(ReadSize(text, axis.first, axis.second, place));

@@ -78,7 +78,7 @@ struct Mesh {
   int64_t chips() const { return tp * dp * sp * pp; }
 };
 
-// "tp=8,ep=8": axes in any order, each once; "@dcn" after a size says that the axis crosses slices. TF1702
+// "tp=8,ep=8": axes in any order, each once; "@dcn" after a size says that the axis crosses slices. TF1720
 // for an unknown axis, a size below 1, more than 2^20 chips, or an ep that does not divide tp x dp x sp.
 absl::StatusOr<Mesh> ParseMesh(absl::string_view text);
 std::string MeshText(const Mesh& mesh);  // "tp=8,ep=8"; axes of size 1 left out, "tp=1" for none

@@ -22,7 +22,7 @@ absl::StatusOr<ExportResult> Export(const Model& model, const ExportPlan& plan, 
   PublishRequest request{
       .plan = plan, .options = options, .root = model.root, .reader = *model.reader, .out = out};
   request.close = [&](const StreamResult& streamed, std::vector<ManifestFile> small, OutputDir& dir) {
-    std::string card = ModelCard(model, plan, provenance);
+    std::string card = ModelCard(model, model.graph, plan, provenance);
     TWIN_RETURN_IF_ERROR(dir.WriteSmall("README.md", card));
     small.push_back({"README.md", static_cast<int64_t>(card.size()), Sha256Hex(card)});
     TWIN_RETURN_IF_ERROR(

@@ -102,7 +102,6 @@ struct Provenance {
   std::string kernel;                // "" or "paged"
   std::vector<std::string> skipped;  // steps of the recipe that were switched off
   std::vector<std::string> steps;    // one line per step: "1 pad_vocab: 2 sites"
-  std::string scores;                // textproto lines or ""
   std::string source_graph;          // ir text of the graph before the recipe, or ""
 };
 

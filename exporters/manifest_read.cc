@@ -1,4 +1,3 @@
-#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "base/diagnostic.h"
 #include "base/file.h"
+#include "base/first_mistake.h"
 #include "base/json_reader.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
@@ -30,14 +30,6 @@ namespace {
 constexpr absl::string_view kSealKey = "manifest_sha256: \"";
 constexpr int64_t kLargestManifest = int64_t{1} << 30;
 constexpr int64_t kMostShards = 4096;
-
-class FirstMistake : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (text.empty()) text = absl::StrCat(line + 1, ":", column + 1, ": ", message);
-  }
-  std::string text;
-};
 
 bool IsHash(absl::string_view text, size_t digits = 64) {
   return text.size() == digits && std::all_of(text.begin(), text.end(), [](char c) {
@@ -103,7 +95,8 @@ class Reader {
     FirstMistake mistake;
     google::protobuf::TextFormat::Parser parser;
     parser.RecordErrorsTo(&mistake);
-    if (!parser.ParseFromString(std::string(text_), &proto_)) return Fail(mistake.text);
+    if (!parser.ParseFromString(std::string(text_), &proto_))
+      return Fail(absl::StrCat(mistake.place(), ": ", mistake.message()));
     return absl::OkStatus();
   }
 
@@ -127,7 +120,6 @@ class Reader {
     from.kernel = proto_.kernel();
     from.skipped.assign(proto_.skipped().begin(), proto_.skipped().end());
     from.steps.assign(proto_.steps().begin(), proto_.steps().end());
-    from.scores = Joined(proto_.scores());
     from.source_graph = Joined(proto_.source_graph());
     manifest_.graph = Joined(proto_.graph());
     return absl::OkStatus();

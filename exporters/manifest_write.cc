@@ -87,8 +87,7 @@ class Writer {
     for (const std::string& step : from.steps) proto.add_steps(step);
     for (const std::string& step : from.skipped) proto.add_skipped(step);
     TWIN_RETURN_IF_ERROR(Put(proto));
-    TWIN_RETURN_IF_ERROR(PutLines(from.recipe_text, [](ManifestProto& p) { return p.add_recipe(); }));
-    return PutLines(from.scores, [](ManifestProto& p) { return p.add_scores(); });
+    return PutLines(from.recipe_text, [](ManifestProto& p) { return p.add_recipe(); });
   }
 
   absl::Status WriteSource() {

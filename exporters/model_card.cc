@@ -1,5 +1,6 @@
 #include "exporters/model_card.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -7,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/file.h"
+#include "base/json.h"
 
 namespace twinforge {
 namespace {
@@ -54,9 +56,82 @@ std::string FidelitySentence(const Provenance& provenance) {
   return "Elements were dropped: this twin needs tuning before use.";
 }
 
+bool Has(const ExportPlan& plan, absl::string_view name) {
+  const auto is = [&](const auto& file) { return file.name == name; };
+  return std::any_of(plan.files.begin(), plan.files.end(), is) ||
+         std::any_of(plan.small_files.begin(), plan.small_files.end(), is);
+}
+
+// The class that config.json names: "LlamaForCausalLM"; "" where it names none.
+std::string ClassOf(const ExportPlan& plan) {
+  for (const SmallFile& file : plan.small_files) {
+    if (file.name != "config.json") continue;
+    const absl::StatusOr<JsonValue> config = ParseJson(file.content, file.name);
+    const JsonValue* classes = config.ok() ? config->Find("architectures") : nullptr;
+    if (classes == nullptr || classes->kind() != JsonValue::Kind::kArray || classes->items().size() != 1)
+      return "";
+    const JsonValue& name = classes->items()[0];
+    return name.kind() == JsonValue::Kind::kString ? InCode(name.as_string()) : "";
+  }
+  return "";
+}
+
+// Places of the logits that are no words.
+int64_t PaddedWords(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op != OpKind::kLmHead) continue;
+    for (const auto& [slot, role] : node.params) {
+      const ParamType& type = graph.FindParam(role)->type;
+      const int at = type.Find("vocab");
+      if (at >= 0) return type.axes[at].size - type.axes[at].logical;
+    }
+  }
+  return 0;
+}
+
+std::string TransformersLine(const Graph& graph, const ExportPlan& plan) {
+  if (plan.target != Target::kHf)
+    return "no. Its tensors have names and layouts of their own; `twinforge unforge` writes those that it "
+           "reads.";
+  const std::string name = ClassOf(plan);
+  std::string line = absl::StrCat(
+      name.empty() ? "as it loads the source" : absl::StrCat("`", name, ".from_pretrained(FOLDER)`"),
+      ", unmodified.");
+  const int64_t padded = PaddedWords(graph);
+  if (padded > 0) {
+    absl::StrAppend(&line, " The last ", padded, " logits are padding",
+                    Has(plan, "generation_config.json")
+                        ? ", which `suppress_tokens` of generation_config.json keeps from being said."
+                        : ".");
+  }
+  return line;
+}
+
+// One line for each way to run the twin, each of them true of these files.
+std::string Loaders(const Graph& graph, const ExportPlan& plan) {
+  std::string text = "## What loads it\n\n";
+  absl::StrAppend(&text, "- transformers: ", TransformersLine(graph, plan), "\n");
+  // Without a head the hidden states are what a model gives.
+  const bool headless = !graph.outputs().empty() && graph.outputs()[0].first == "hidden";
+  const absl::string_view result = headless ? "hidden_states" : "logits";
+  const auto code = [&](absl::string_view who, absl::string_view file) {
+    if (Has(plan, file)) {
+      absl::StrAppend(&text, "- ", who, ": `python ", file, " --prompt-ids 1,2,3`; `load` and `", result,
+                      "` there read these files.\n");
+    } else {
+      absl::StrAppend(&text, "- ", who, ": no code for it lies here.\n");
+    }
+  };
+  code("JAX", "reference/model.py");
+  code("PyTorch", "reference/model_torch.py");
+  if (Has(plan, "model.onnx")) absl::StrAppend(&text, "- ONNX runtimes: `model.onnx`.\n");
+  return text + "\n";
+}
+
 }  // namespace
 
-std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenance& provenance) {
+std::string ModelCard(const Model& model, const Graph& graph, const ExportPlan& plan,
+                      const Provenance& provenance) {
   std::string kept = KeptFrontMatter(model.root);
   std::string text =
       absl::StrCat("---\n", kept, "library_name: ", plan.target == Target::kHf ? "transformers" : "twinforge",
@@ -68,7 +143,7 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
   absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance), "\n\n");
   absl::StrAppend(&text, "| | |\n| --- | --- |\n");
   absl::StrAppend(&text, "| format | ",
-                  plan.target == Target::kHf ? "the source's own; loads where the source loads"
+                  plan.target == Target::kHf ? "the source's own names and layouts"
                                              : "twin: tensors named by role, as the recipe lays them",
                   " |\n| tensor bytes | ", plan.bytes_out, " |\n| files | ", plan.files.size(), " |\n");
   std::map<std::string, int64_t> fates;
@@ -81,15 +156,7 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
     for (const std::string& step : provenance.steps) absl::StrAppend(&text, "- ", step, "\n");
     text += "\n";
   }
-  for (const SmallFile& file : plan.small_files) {
-    if (file.name != "reference/model.py") continue;
-    text +=
-        "`python reference/model.py --prompt-ids 1,2,3` runs it in JAX, `reference/model_torch.py` in "
-        "PyTorch. "
-        "There `load` reads these files, and `logits` and `generate` run them; without a head "
-        "`hidden_states` "
-        "does.\n\n";
-  }
+  text += Loaders(graph, plan);
   absl::StrAppend(
       &text,
       "`twinforge prove SOURCE TWIN` checks it byte for byte beside its source; `twinforge unforge "

@@ -9,8 +9,10 @@
 namespace twinforge {
 
 // No date, path or machine in it: the same forge writes the same card. The licence and base model that the
-// source's own card names are carried forward.
-std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenance& provenance);
+// source's own card names are carried forward. `graph` is the twin's; of `model`, which may be the source,
+// only the root and the type are said, and of small files only config.json is read.
+std::string ModelCard(const Model& model, const Graph& graph, const ExportPlan& plan,
+                      const Provenance& provenance);
 
 }  // namespace twinforge
 

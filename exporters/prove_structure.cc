@@ -299,10 +299,18 @@ class StructureProver {
     plan.files.resize(files.size());
     plan.target = manifest_.target;
     plan.ledger = manifest_.ledger;
+    const std::set<absl::string_view> carried(manifest_.companions.begin(), manifest_.companions.end());
     for (const ManifestFile& file : manifest_.files) {
-      if (absl::StartsWith(file.name, kReferenceFolder)) plan.small_files.push_back({file.name, ""});
+      if (carried.count(file.name) > 0) continue;
+      SmallFile small{.name = file.name};
+      if (file.name == "config.json")
+        small.content = ReadTextFile(absl::StrCat(root_, "/", file.name)).value_or("");
+      plan.small_files.push_back(std::move(small));
     }
-    CheckLines("README.md", ModelCard(source_, plan, manifest_.provenance));
+    // A graph that does not read is refuted where graphs are compared.
+    const absl::StatusOr<Graph> graph = ParseGraph(manifest_.graph);
+    CheckLines("README.md",
+               ModelCard(source_, graph.ok() ? *graph : source_.graph, plan, manifest_.provenance));
   }
 
   const Model& source_;

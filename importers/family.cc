@@ -1,6 +1,5 @@
 #include "importers/family.h"
 
-#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -10,32 +9,22 @@
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "base/embedded.h"
+#include "base/first_mistake.h"
 #include "importers/importer.h"
 
 namespace twinforge {
 
 absl::Span<const EmbeddedFile> Embedded_families();
 
-namespace {
-
-// Keeps the first complaint of protobuf's text parser.
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (text.empty()) text = absl::StrCat(line + 1, ":", column + 1, ": ", message);
-  }
-  std::string text;
-};
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<FamilySpec> ParseFamily(absl::string_view text, absl::string_view place) {
   FamilySpec family;
-  FirstError error;
+  FirstMistake error;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
   if (!parser.ParseFromString(std::string(text), &family)) {
-    return absl::InvalidArgumentError(absl::StrCat(place, ":", error.text));
+    return absl::InvalidArgumentError(absl::StrCat(place, ":", error.place(), ": ", error.message()));
   }
   if (family.name().empty() || family.model_type().empty() || family.architecture().empty() ||
       family.layout().empty()) {

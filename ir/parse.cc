@@ -8,12 +8,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
+#include "base/first_mistake.h"
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "google/protobuf/text_format.h"
 #include "ir/attrs_text.h"
 #include "ir/builder.h"
-#include "ir/first_error.h"
 #include "ir/text.h"
 #include "weights/text.h"
 
@@ -301,7 +301,7 @@ absl::Status GraphParser::ReadAttrs(OpKind op, OpAttrs& into) {
   if (attrs == nullptr) return Fail(begin, absl::StrCat(Info(op).name, " has no attributes"));
   TWIN_ASSIGN_OR_RETURN(absl::string_view body, Balanced('{', '}'));
   body = body.substr(1, body.size() - 2);
-  FirstAttrsError error;
+  FirstMistake error;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
   parser.SetRecursionLimit(16);

@@ -113,7 +113,6 @@ RecipeAgain RunRecipeAgain(const TwinManifest& manifest, const std::vector<std::
   RecipeAgain again;
   again.rows.push_back(CheckVersion(manifest.tool_version));
   again.rows.push_back(CheckKernel(from.kernel));
-  again.rows.push_back(Compared("scores", from.scores, ""));  // a forge records none
   again.rows.push_back(Compared("source_graph", from.source_graph, Text(source.graph)));
   absl::StatusOr<LoadedRecipe> recipe = ParseRecipe(from.recipe_text, from.recipe_name);
   if (!recipe.ok()) {

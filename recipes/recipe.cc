@@ -1,7 +1,6 @@
 #include "recipes/recipe.h"
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 #include <re2/re2.h>
 
@@ -16,6 +15,7 @@
 #include "base/diagnostic.h"
 #include "base/embedded.h"
 #include "base/file.h"
+#include "base/first_mistake.h"
 #include "base/status_macros.h"
 #include "recipes/recipe.pb.h"
 #include "recipes/sweep_axes.h"
@@ -32,25 +32,6 @@ using google::protobuf::TextFormat;
 
 constexpr int64_t kLargestRecipe = 1 << 20;
 constexpr int kMaxSplices = 8;  // depth of `use` in `use`
-
-// Keeps the first mistake that the text parser finds, with its place.
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
-    if (!message_.empty()) return;
-    line_ = line + 1;
-    column_ = column + 1;
-    message_ = message;
-  }
-  int line() const { return line_; }
-  int column() const { return column_; }
-  const std::string& message() const { return message_; }
-
- private:
-  int line_ = 0;
-  int column_ = 0;
-  std::string message_;
-};
 
 std::vector<std::string> FieldNames(const Descriptor* type) {
   std::vector<std::string> names;
@@ -100,7 +81,7 @@ std::string Sentence(std::string message) {
 absl::StatusOr<Recipe> ParseProto(absl::string_view text, absl::string_view place,
                                   TextFormat::ParseInfoTree* places) {
   Recipe proto;
-  FirstError errors;
+  FirstMistake errors;
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(places);

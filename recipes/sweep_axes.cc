@@ -50,6 +50,7 @@ absl::Status CheckAxis(const SweepAxis& axis) {
     return BadAxis(axis, absl::StrCat("has more than ", kMostValues, " values"));
   std::set<std::string> seen;
   for (const std::string& value : axis.values) {
+    if (value.empty()) return BadAxis(axis, "has an empty value", "write each value between commas, as 8,16");
     if (!seen.insert(value).second)
       return BadAxis(axis, absl::StrCat(JsonQuoted(value, 100), " is among its values twice"));
   }

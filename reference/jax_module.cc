@@ -242,10 +242,11 @@ std::string JaxEmitter::Module() {
   Trunk();
   if (!program_.headless) Head();
   const std::string cache = program_.decodes ? Cache() : "";
+  const std::string words = config_.Int("vocab", program_.Words(), "words; places beyond them are padding");
   std::string limit;
   if (program_.Positions() > 0) {
     limit =
-        absl::StrCat("    if length > ",
+        absl::StrCat("    length = input_ids.shape[1] + further\n    if length > ",
                      config_.Int("positions", program_.Positions(), "the longest sequence that has a place"),
                      ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
                      "{CONFIG.positions}\")\n");
@@ -268,6 +269,7 @@ std::string JaxEmitter::Module() {
                           {{"$TABLE", Table()},
                            {"$CACHE", cache},
                            {"$LIMIT", limit},
+                           {"$WORDS", words},
                            {"$USE_KERNELS", kernels ? kJaxUseKernels : ""},
                            {"$KERNEL_FLAG", kernels ? kJaxKernelFlag : ""},
                            {"$SET_KERNELS", kernels ? "    use_kernels(flags.kernels)\n" : ""}});

@@ -1,6 +1,7 @@
 #include "reference/program.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -304,6 +305,14 @@ std::string ReferenceProgram::AxesOf(const std::string& role) const {
     names.push_back(own.padded() ? absl::StrCat(own.name, " (", own.logical, " and padding)") : own.name);
   }
   return absl::StrJoin(names, ", ");
+}
+
+int64_t ReferenceProgram::Words() const {
+  for (const NodeId id : before) {
+    const Node& node = graph->node(id);
+    if (node.op == OpKind::kEmbedding) return graph->param(node, "table").type.axes[0].logical;
+  }
+  return std::numeric_limits<int64_t>::max();
 }
 
 int64_t ReferenceProgram::Positions() const {

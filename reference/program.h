@@ -58,6 +58,9 @@ struct ReferenceProgram {
   const HeldParam& Held(const Node& node, absl::string_view slot) const;  // REQUIRES: node.Has(slot)
   // "heads, head_dim (20 and padding), d_model", as the parameter is held.
   std::string AxesOf(const std::string& role) const;
+  // How many words the model knows: rows of its embedding that are no padding. Without one, any number is a
+  // word.
+  int64_t Words() const;
   // How many positions a table of them has, or 0.
   int64_t Positions() const;
   // Whether a node of `nodes` after the one at `at` reads `value`.

@@ -205,21 +205,39 @@ def decode_step(params, cache, tokens, positions):
     return head(params, x)[:, 0], cache
 
 
+def checked(input_ids, further=0):
+    """Tokens [batch, seq], each a word that has a place, and so have as many `further` ones.
+
+    XLA would read some other row for one that is not there. Within a jit, where no value is known, nothing is checked.
+    """
+    if not isinstance(input_ids, jax.core.Tracer):
+        input_ids = np.asarray(input_ids)
+        if input_ids.size and not 0 <= input_ids.min() <= input_ids.max() < $WORDS:
+            span = f"{input_ids.min()} to {input_ids.max()}"
+            raise ValueError(f"tokens from {span}, and the model has {$WORDS} words")
+$LIMIT    return jnp.asarray(input_ids, jnp.int32)
+
+
 @jax.jit
-def logits(params, input_ids):
-    """Logits [batch, seq, vocab] after each token of input_ids [batch, seq]."""
+def all_logits(params, input_ids):
+    """What logits() gives, of tokens that were checked."""
     cache = init_cache(*input_ids.shape, $TABLE.dtype)
     positions = jnp.broadcast_to(jnp.arange(input_ids.shape[1]), input_ids.shape)
     x, _ = trunk(params, cache, input_ids, positions)
     return head(params, x)
 
 
+def logits(params, input_ids):
+    """Logits [batch, seq, vocab] after each token of input_ids [batch, seq]."""
+    return all_logits(params, checked(input_ids))
+
+
 def generate(params, input_ids, steps, lengths=None, temperature=0.0, key=None):
     """`steps` tokens after each prompt, [batch, steps]: the likeliest, or drawn with `key` where temperature > 0."""
-    input_ids = jnp.asarray(input_ids, jnp.int32)
+    input_ids = checked(input_ids, steps)
     batch, seq = input_ids.shape
     length = seq + steps
-$LIMIT    lengths = jnp.full(batch, seq, jnp.int32) if lengths is None else jnp.asarray(lengths, jnp.int32)
+    lengths = jnp.full(batch, seq, jnp.int32) if lengths is None else jnp.asarray(lengths, jnp.int32)
     keys = jax.random.split(jax.random.key(0) if key is None else key, steps)
     said = [input_ids[:, :0]]
     row, cache = prefill(params, init_cache(batch, length, $TABLE.dtype), input_ids, lengths)
@@ -268,11 +286,30 @@ if __name__ == "__main__":
 
 inline constexpr char kJaxEncoder[] = R"py(
 
+def checked(input_ids, further=0):
+    """Tokens [batch, seq], each a word that has a place, and so have as many `further` ones.
+
+    XLA would read some other row for one that is not there. Within a jit, where no value is known, nothing is checked.
+    """
+    if not isinstance(input_ids, jax.core.Tracer):
+        input_ids = np.asarray(input_ids)
+        if input_ids.size and not 0 <= input_ids.min() <= input_ids.max() < $WORDS:
+            span = f"{input_ids.min()} to {input_ids.max()}"
+            raise ValueError(f"tokens from {span}, and the model has {$WORDS} words")
+$LIMIT    return jnp.asarray(input_ids, jnp.int32)
+
+
 @jax.jit
+def all_logits(params, input_ids, lengths):
+    """What logits() gives, of tokens that were checked."""
+    return head(params, trunk(params, input_ids, lengths))
+
+
 def logits(params, input_ids, lengths=None):
     """What the model says of each token of input_ids [batch, seq]: [batch, seq, vocab]. Rows have `lengths` tokens."""
-    lengths = jnp.full(input_ids.shape[0], input_ids.shape[1]) if lengths is None else lengths
-    return head(params, trunk(params, input_ids, lengths))
+    input_ids = checked(input_ids)
+    lengths = jnp.full(input_ids.shape[0], input_ids.shape[1]) if lengths is None else jnp.asarray(lengths, jnp.int32)
+    return all_logits(params, input_ids, lengths)
 
 
 def main():

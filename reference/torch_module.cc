@@ -275,10 +275,11 @@ std::string TorchEmitter::Module() {
   Layers();
   Model();
   const std::string cache = program_.decodes ? Cache() : "";
+  const std::string words = config_.Int("vocab", program_.Words(), "words; places beyond them are padding");
   std::string limit;
-  if (program_.decodes && program_.Positions() > 0) {
+  if (program_.Positions() > 0) {
     limit =
-        absl::StrCat("    if length > ",
+        absl::StrCat("    length = input_ids.shape[1] + further\n    if length > ",
                      config_.Int("positions", program_.Positions(), "the longest sequence that has a place"),
                      ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
                      "{CONFIG.positions}\")\n");
@@ -294,8 +295,9 @@ std::string TorchEmitter::Module() {
   const std::string header =
       absl::StrReplaceAll(program_.decodes ? kTorchHeader : kTorchEncoderHeader,
                           {{"$MODEL", graph().name()}, {"$MATH", counts ? "import math\n" : ""}});
-  const std::string calls = absl::StrReplaceAll(program_.decodes ? kTorchDecoder : kTorchEncoder,
-                                                {{"$TABLE", table}, {"$CACHE", cache}, {"$LIMIT", limit}});
+  const std::string calls =
+      absl::StrReplaceAll(program_.decodes ? kTorchDecoder : kTorchEncoder,
+                          {{"$TABLE", table}, {"$CACHE", cache}, {"$LIMIT", limit}, {"$WORDS", words}});
   return absl::StrCat(program_.headless ? SayHiddenStates(header) : header, "\n\n", config_.Text(),
                       takes ? kTorchTake : "", functions, kTorchLoad,
                       program_.headless ? SayHiddenStates(calls) : calls);

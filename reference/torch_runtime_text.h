@@ -132,18 +132,27 @@ def decode_step(params, cache, tokens, positions):
     return params(tokens[:, None], positions[:, None], cache)[:, 0], cache
 
 
+def checked(input_ids, device, further=0):
+    """Tokens [batch, seq] on the device, each a word that has a place, and so have as many `further` ones."""
+    input_ids = torch.as_tensor(input_ids, dtype=torch.long, device=device)
+    if input_ids.numel() and not 0 <= input_ids.min() <= input_ids.max() < $WORDS:
+        span = f"{int(input_ids.min())} to {int(input_ids.max())}"
+        raise ValueError(f"tokens from {span}, and the model has {$WORDS} words")
+$LIMIT    return input_ids
+
+
 def logits(params, input_ids):
     """Logits [batch, seq, vocab] after each token of input_ids [batch, seq]."""
-    return params(torch.as_tensor(input_ids, dtype=torch.long, device=$TABLE.device))
+    return params(checked(input_ids, $TABLE.device))
 
 
 def generate(params, input_ids, steps, lengths=None, temperature=0.0, generator=None):
     """`steps` tokens after each prompt, [batch, steps]: the likeliest, or drawn where temperature > 0."""
     table = $TABLE  # its dtype is that of all activations
-    input_ids = torch.as_tensor(input_ids, dtype=torch.long, device=table.device)
+    input_ids = checked(input_ids, table.device, steps)
     batch, seq = input_ids.shape
     length = seq + steps
-$LIMIT    lengths = [seq] * batch if lengths is None else lengths
+    lengths = [seq] * batch if lengths is None else lengths
     lengths = torch.as_tensor(lengths, dtype=torch.long, device=table.device)
     said = [input_ids[:, :0]]
     row, cache = prefill(params, init_cache(batch, length, table.dtype, table.device), input_ids, lengths)
@@ -196,11 +205,20 @@ if __name__ == "__main__":
 
 inline constexpr char kTorchEncoder[] = R"py(
 
+def checked(input_ids, device, further=0):
+    """Tokens [batch, seq] on the device, each a word that has a place, and so have as many `further` ones."""
+    input_ids = torch.as_tensor(input_ids, dtype=torch.long, device=device)
+    if input_ids.numel() and not 0 <= input_ids.min() <= input_ids.max() < $WORDS:
+        span = f"{int(input_ids.min())} to {int(input_ids.max())}"
+        raise ValueError(f"tokens from {span}, and the model has {$WORDS} words")
+$LIMIT    return input_ids
+
+
 def logits(params, input_ids, lengths=None):
     """What the model says of each token of input_ids [batch, seq]: [batch, seq, vocab]. Rows have `lengths` tokens."""
     device = $TABLE.device
     lengths = None if lengths is None else torch.as_tensor(lengths, dtype=torch.long, device=device)
-    return params(torch.as_tensor(input_ids, dtype=torch.long, device=device), lengths)
+    return params(checked(input_ids, device), lengths)
 
 
 def main():

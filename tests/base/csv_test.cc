@@ -64,19 +64,32 @@ TEST(Csv, RowsKnowTheLineTheyBeginOn) {
   EXPECT_EQ(table->rows[1].line, 5);
 }
 
+TEST(Csv, CellsKnowTheirPlaces) {
+  const absl::StatusOr<CsvTable> table = ParseCsv("a,b\n\"1\n1\",2\n\"x\"\"y\",\n", "t.csv");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->PlaceOf(table->rows[0], 0), "t.csv:2:1");
+  EXPECT_EQ(table->PlaceOf(table->rows[0], 1), "t.csv:3:4") << "the cell before holds a line";
+  EXPECT_EQ(table->PlaceOf(table->rows[1], 1), "t.csv:4:8");
+  EXPECT_EQ(table->PlaceOf(table->rows[1], -1), "t.csv:4:1") << "no such column: where the row begins";
+}
+
 TEST(Csv, WhatIsMalformedIsRefusedAtItsPlace) {
   EXPECT_EQ(Refusal("a,b\n1,\"2").place, "t.csv:2:3") << "where the quote opens";
   EXPECT_THAT(Refusal("a,b\n1,\"2").message, HasSubstr("never closed"));
   EXPECT_EQ(Refusal("a,b\n1,2\"3\n").place, "t.csv:2:4");
   EXPECT_EQ(Refusal("a,b\n1,\"2\"3\n").place, "t.csv:2:6");
-  EXPECT_EQ(Refusal("a,b\n1\n").place, "t.csv:2");
+  EXPECT_EQ(Refusal("a,b\n1\n").place, "t.csv:2:1") << "the last cell there is";
+  EXPECT_EQ(Refusal("a,b\n1,2,\"3\",4\n").place, "t.csv:2:5") << "the first too many";
+  EXPECT_EQ(Refusal("a,b\n\"1\n\n\",2,3").place, "t.csv:4:5");
+  EXPECT_EQ(Refusal("a,b,a\n").place, "t.csv:1:5");
+  EXPECT_EQ(Refusal("a,,b\n").place, "t.csv:1:3");
   EXPECT_THAT(Refusal("a,b\n1,2,3\n").message, HasSubstr("3 cells in a table of 2 columns"));
   EXPECT_THAT(Refusal("a,a\n").message, HasSubstr("named twice"));
   EXPECT_THAT(Refusal("a,\n").message, HasSubstr("column 2 has no name"));
   EXPECT_THAT(Refusal("").message, HasSubstr("column 1 has no name"));
   for (const char* text :
        {"a,b\n1,\"2", "a,b\n1,2\"3\n", "a\n\"1\"2", "a,b\n1\n", "a,a\n", "a,\n", "", "\n1"}) {
-    EXPECT_EQ(Refusal(text).code, 1206) << text;
+    EXPECT_EQ(Refusal(text).code, 1006) << text;
   }
 }
 

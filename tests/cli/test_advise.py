@@ -203,7 +203,7 @@ def test_refused_places_keep_their_reasons(tool, llama, tmp_path):
 
 
 @pytest.mark.parametrize("words, code", [(["--chip", "v99"], "TF1701"), (["--chip", "v6e", "--dtype", "fp5"], "TF1704"),
-                                         (["--chip", "v6e", "--mesh", "xp=2"], "TF1702"),
+                                         (["--chip", "v6e", "--mesh", "xp=2"], "TF1720"),
                                          (["--chip", "v6e", "--stack", "nobody"], "TF1711"),
                                          (["--chip", "v6e", "--against", "h1000"], "TF1701"),
                                          (["--chip", "v6e", "--recipe", "no-such"], "TF1108")])

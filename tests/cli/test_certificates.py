@@ -158,3 +158,14 @@ def test_nothing_is_replaced(tool, llama, tiny, tmp_path):
     assert done.code == 2 and done.codes == ["TF1608"] and llama.read_bytes() == before, done
     done = tool("score", tiny, "--chip", "v6e", "--certificate", tmp_path / "no" / "where")
     assert done.code == 2 and done.codes == ["TF1607"], done
+
+
+def test_what_a_killed_run_left_is_no_part_of_the_next_file(tool, configs, tmp_path):
+    words = ["score", "--from-config", configs / "llama-3.1-8b" / "config.json", "--chip", "v6e", "--certificate"]
+    assert tool(*words, tmp_path / "a.cert").code == 0
+    (tmp_path / "b.cert.partial").write_text("x" * 1000000)
+    assert tool(*words, tmp_path / "b.cert").code == 0
+    assert (tmp_path / "b.cert").read_text() == (tmp_path / "a.cert").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cert", "b.cert"]
+    done = tool(*words, tmp_path / "no" / "c.cert")
+    assert done.code == 2 and done.codes == ["TF1607"] and not (tmp_path / "no").exists(), done

@@ -73,3 +73,35 @@ def test_forge_takes_no_config_alone(tool, configs, tmp_path):
     assert "--from-config" not in tool("forge", "--help").out
     done = tool("forge", "--from-config", configs / "llama-3.1-8b" / "config.json", "--recipe", "tpu-exact-portable", "--out", tmp_path / "out")
     assert done.code == 2 and done.codes == ["TF1001"], done
+
+
+PAGES = sorted(path for path in ROOT.glob("**/*.md") if path.relative_to(ROOT).parts[0] not in ("build", "third_party") and not path.relative_to(ROOT).parts[0].startswith("."))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    """To files of the repository, and to headings that the page has."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"https?://", target):
+            continue
+        path, _, heading = target.partition("#")
+        there = page.parent / path if path else page
+        assert there.exists(), (page, target)
+        names = {re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in there.read_text().splitlines() if line.startswith("#")} if heading else set()
+        assert not heading or heading in names, (page, target)
+
+
+def test_lists_are_whole():
+    """docs/README.md has a row for each page, bench/README.md for each program."""
+    listed = set(re.findall(r"^\| `([\w.-]+)`", (ROOT / "docs" / "README.md").read_text(), re.M))
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    programs = set(re.findall(r"twinforge_binary\(NAME (\w+)", (ROOT / "bench" / "CMakeLists.txt").read_text())) | {path.name for path in (ROOT / "bench").glob("*.py")}
+    text = (ROOT / "bench" / "README.md").read_text()
+    assert {name for name in programs if f"`{name}`" not in text} == set()
+
+
+def test_codes_that_pages_name_are_codes(tool):
+    known = set(re.findall(r"TF\d{4}", tool("explain").out))
+    assert len(known) > 100
+    for page in PAGES:
+        assert set(re.findall(r"TF\d{4}", page.read_text())) <= known, page

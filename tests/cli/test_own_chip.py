@@ -97,3 +97,28 @@ def test_no_file_and_no_chip(tool, llama, verb, tmp_path):
 def test_unknown_beside_it(tool, llama, mine):
     done = tool("score", *llama, "--chip-file", mine(), "--chip", "mime")
     assert done.code == 3 and done.codes == ["TF1701"] and "mine" in done.err, done
+
+
+@pytest.mark.parametrize("verb", ["score", "advise", "chip"])
+@pytest.mark.parametrize("what, place, says", [
+    ("folder", ":1:1: ", "not a regular file"), ("large", ":1:1: ", "are accepted here"), ("binary", ":1:1: ", "control characters"), ("empty", ":1:1: ", "names no id"),
+    ("garbage", ":1:1: ", "no key named"), ("tab", ":2:2: ", "no key named"), ("json", ":1:1: ", "")])
+def test_what_is_no_chip_file_is_a_usage_error_at_its_place(tool, llama, tmp_path, verb, what, place, says):
+    path = tmp_path / "f.textproto"
+    texts = {"large": b"#" * 2000000, "binary": b"\x00\xff\xfe", "empty": b"", "garbage": b"garbage {", "tab": b'id: "x"\n\tnmae: "y"\n', "json": b'{"id": "x"}\n'}
+    path.mkdir() if what == "folder" else path.write_bytes(texts[what])
+    done = tool("chip", "lint", "--chip-file", path) if verb == "chip" else tool(verb, *llama, "--chip-file", path)
+    assert done.code == 2 and done.codes == ["TF1708"] and f"{path}{place}" in done.err and says in done.err and done.out == "", done
+
+
+@pytest.mark.parametrize("word", ["H100-SXM", "h100", "h100_sxm"])
+def test_a_chip_goes_by_its_id_whatever_it_is_called(tool, llama, tiny, tmp_path, word):
+    config = llama[1]
+    assert tool.json("score", *llama, "--chip", word)["chip"] == "h100_sxm"
+    said = tool.json("advise", *llama, "--chip", word, "--against", "V6E")
+    assert said["chip"] == "h100_sxm", said["chip"]
+    (tmp_path / "t.csv").write_text(f"chip,from-config\n{word},{config}\n")
+    assert '"chip":"h100_sxm"' in tool("score", "--batch-file", tmp_path / "t.csv").out.replace(" ", "")
+    assert tool("forge", tiny, "--recipe", "tpu-exact-native", "--chip", word, "--out", tmp_path / "twin").code == 0
+    assert 'chip: "h100_sxm"' in (tmp_path / "twin" / "twin.manifest.textproto").read_text()
+    assert tool("prove", tiny, tmp_path / "twin").code == 0

@@ -87,23 +87,27 @@ def test_tables_name_their_models(batch, configs, tmp_path):
 
 
 @pytest.mark.parametrize("column, cell, code", [
-    ("batch", "many", "TF1003"), ("batch", "-1", "TF1003"), ("batch", "1.5", "TF1003"), ("batch", "99999999999999999999", "TF1003"), ("batch", "0", "TF1703"),
-    ("phase", "dream", "TF1003"), ("routing", "round-robin", "TF1003"), ("mesh", "xp=2", "TF1702"), ("dtype", "fp7", "TF1704"), ("kv_dtype", "fp7", "TF1704"),
-    ("activation_dtype", "fp7", "TF1704"), ("stack", "tgi", "TF1711"), ("chips", "3", "TF1702"), ("speed", "9", "TF1003"), ("chip", "", None),
+    ("batch", "many", "TF1003"), ("batch", "-1", "TF1003"), ("batch", "1.5", "TF1003"), ("batch", "99999999999999999999", "TF1003"), ("batch", "0", "TF1003"), ("past", "x", "TF1003"),
+    ("phase", "dream", "TF1003"), ("routing", "round-robin", "TF1003"), ("mesh", "xp=2", "TF1720"), ("dtype", "fp7", "TF1704"), ("kv_dtype", "fp7", "TF1704"),
+    ("activation_dtype", "fp7", "TF1704"), ("stack", "tgi", "TF1711"), ("chips", "3", "TF1702"), ("chip", "", None),
     ("from_config", "no.json", "TF1202"),
 ])
 def test_a_bad_cell_is_refused_within_its_line(batch, column, cell, code):
-    table = f"{column},note\n".replace("note", "context") + f"{cell},512\n"
-    lines = batch(table + ",512\n", "--chip", "v6e", code=3 if column == "speed" else 0)
+    lines = batch(f"context,{column}\n512,{cell}\n512,\n", "--chip", "v6e")
     assert len(lines) == 2, lines
     if code is None:
         assert "seconds" in lines[0]
         return
     assert lines[0]["refused"]["code"] == code, lines[0]
-    # The next row is none the worse, unless its column is unknown.
-    assert ("seconds" in lines[1]) == (column != "speed"), lines[1]
+    assert "seconds" in lines[1], lines[1]  # the next row is none the worse
     if code == "TF1003":
-        assert "line 2" in lines[0]["refused"]["message"] and column in lines[0]["refused"]["message"]
+        assert f"t.csv:2:5: --{column}: " in lines[0]["refused"]["message"], lines[0]
+
+
+@pytest.mark.parametrize("column, near", [("speed", "--activation-dtype"), ("bach", "batch"), ("recipe", "columns are named like"), ("kv dtype", "kv-dtype")])
+def test_a_column_that_is_no_flag_refuses_the_table(batch, column, near):
+    done = batch(f"context,{column}\n512,1\n", "--chip", "v6e", code=2)
+    assert done.codes == ["TF1003"] and "t.csv:1:9: " in done.err and column in done.err and near in done.err and done.out == "", done
 
 
 def test_a_row_that_does_not_fit_has_bounds_alone(batch):
@@ -114,17 +118,24 @@ def test_a_row_that_does_not_fit_has_bounds_alone(batch):
 
 @pytest.mark.parametrize("column", ["output_len", "input-len", "concurrency"])
 def test_serving_nobody_is_refused_within_its_line(batch, column):
-    line = batch(f"{column},phase\n0,serve\n", "--chip", "v6e", code=3)[0]
-    assert line["refused"]["code"] == "TF1703" and column.replace("_", "-") in line["refused"]["message"], line
+    done = batch(f"{column},phase\n0,serve\n", "--chip", "v6e", code=2)
+    line = json.loads(done.out)
+    assert line["refused"]["code"] == "TF1003" and f"t.csv:2:1: --{column.replace('_', '-')}: " in line["refused"]["message"], line
 
 
 @pytest.mark.parametrize("text, place, says", [
-    ('a,"b\n1,2\n', "t.csv:1:3", "never closed"), ("batch,batch\n1,2\n", "t.csv:1", "named twice"), ("batch,context\n1\n", "t.csv:2", "1 cells in a table of 2"),
-    ("", "t.csv:1", "no name"), ('batch\n1"2\n', "t.csv:2:2", "a quote inside"),
+    ('a,"b\n1,2\n', "t.csv:1:3", "never closed"), ("batch,batch\n1,2\n", "t.csv:1:7", "named twice"), ("batch,context\n1\n", "t.csv:2:1", "1 cells in a table of 2"),
+    ("batch\n1,2\n", "t.csv:2:3", "2 cells in a table of 1"), ("", "t.csv:1:1", "no name"), ("batch,\n1,2\n", "t.csv:1:7", "no name"),
+    ('batch\n1"2\n', "t.csv:2:2", "a quote inside"), ("batch\n", "t.csv:2:1", "no rows"), ("batch", "t.csv:2:1", "no rows"), ("batch\n\n\n", "t.csv:2:1", "no rows"),
 ])
 def test_a_malformed_table_is_refused_whole(batch, text, place, says):
-    done = batch(text, "--chip", "v6e", code=4)
-    assert done.codes == ["TF1206"] and place in done.err and says in done.err and done.out == "", done
+    done = batch(text, "--chip", "v6e", code=2)
+    assert done.codes == ["TF1006"] and place in done.err and says in done.err and done.out == "", done
+
+
+def test_a_table_that_is_no_file(tool, llama, tmp_path):
+    done = tool("score", *llama, "--chip", "v6e", "--batch-file", tmp_path)
+    assert done.code == 2 and done.codes == ["TF1006"] and f"{tmp_path}:1:1" in done.err, done
 
 
 def test_a_table_that_is_not_there(tool, llama, tmp_path):
@@ -133,9 +144,9 @@ def test_a_table_that_is_not_there(tool, llama, tmp_path):
 
 
 @pytest.mark.parametrize("words, status, code, says", [
-    (["--chip", "v6f"], 3, "TF1701", "v6e"), (["--chip", "v6e", "--dtype", "fp7"], 3, "TF1704", "fp8"), (["--chip", "v6e", "--mesh", "xp=2"], 3, "TF1702", "tp=8,ep=8"),
+    (["--chip", "v6f"], 3, "TF1701", "v6e"), (["--chip", "v6e", "--dtype", "fp7"], 3, "TF1704", "fp8"), (["--chip", "v6e", "--mesh", "xp=2"], 2, "TF1720", "tp=8,ep=8"),
     (["--chip", "v6e", "--mesh", "tp=2", "--chips", 3], 3, "TF1702", "tp x dp x sp x pp"), (["--chip", "v6e", "--mesh", "tp=4", "--shards", 2], 3, "TF1702", "tp=4"),
-    (["--chip", "v6e", "--mesh", "pp=999"], 3, "TF1702", "999 stages"), (["--chip", "v6e", "--mesh", "ep=2,tp=2,dp=1@dcn"], 3, "TF1702", "crosses nothing"),
+    (["--chip", "v6e", "--mesh", "pp=999"], 3, "TF1702", "999 stages"), (["--chip", "v6e", "--mesh", "ep=2,tp=2,dp=1@dcn"], 2, "TF1720", "crosses nothing"),
     (["--chip", "v6e", "--phase", "mixed"], 2, "TF1703", "--chunk 512"), (["--chip", "v6e", "--chunk", 8], 2, "TF1003", "--phase mixed"),
     (["--chip", "v6e", "--mesh", "dp=8@dcn", "--batch", 8, "--phase", "train"], 3, "TF1706", "network between hosts"), (["--chip", "v6e", "--stack", "tgi"], 3, "TF1711", "vllm"),
     (["--chip", "gh200", "--chips", 2], 3, "TF1706", "chip"), (["--chip", "v6e", "--mesh", "tp=5"], 3, "TF1702", "5 shards"),

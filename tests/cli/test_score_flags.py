@@ -43,7 +43,7 @@ def test_rows_take_no_flag_in_silence_either(tool, llama, tmp_path):
     lines = [json.loads(line) for line in tool("score", *llama, "--batch-file", table).out.splitlines()]
     refused = [line.get("refused", {}).get("message", "") for line in lines]
     assert refused[0] == "" and refused[2] == "", lines
-    assert refused[1].startswith(f"{table}: line 3: --past: does not go") and refused[3].startswith(f"{table}: line 5: --input-len: does not go"), refused
+    assert refused[1].startswith(f"{table}:3:8: --past: does not go") and refused[3].startswith(f"{table}:5:9: --input-len: does not go"), refused
     # Flags beside a table are for the rows that take them, where rows have phases of their own.
     table.write_text("phase\nserve\ndecode\n")
     assert all("refused" not in json.loads(line) for line in tool("score", *llama, "--batch-file", table, "--input-len", 8, "--batch", 2).out.splitlines())
@@ -51,7 +51,7 @@ def test_rows_take_no_flag_in_silence_either(tool, llama, tmp_path):
     assert "--input-len" in tool("score", *llama, "--batch-file", table, "--input-len", 8).out
 
 
-@pytest.mark.parametrize("text, code", [("batch\n8\n0\n", 0), ("batch\n0\nx\n", 3), ("batch\n", 0)])
+@pytest.mark.parametrize("text, code", [("batch\n8\n0\n", 0), ("batch\n0\nx\n", 2), ("mesh\ntp=3\ntp=5\n", 3), ("mesh\ntp=3\ntp=x\n", 3)])
 def test_a_table_of_refusals_alone_is_no_success(tool, llama, tmp_path, text, code):
     (tmp_path / "rows.csv").write_text(text)
     done = tool("score", *llama, "--batch-file", tmp_path / "rows.csv")

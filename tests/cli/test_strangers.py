@@ -238,7 +238,6 @@ def test_an_edited_index_and_an_edited_header(tool, source, twin):
     ("plain", lambda body: body.replace("shards: ", 'kernel: "mosaic"\nshards: ', 1), "recipe", "kernel", "REFUTED"),
     ("plain", lambda body: body.replace("shards: ", 'chip: "abacus"\nshards: ', 1), "recipe", "text", "REFUTED"),
     ("plain", lambda body: body.replace("shards: ", 'skipped: "absent"\nshards: ', 1), "recipe", "text", "REFUTED"),
-    ("plain", lambda body: body.replace("graph: ", 'scores: "fast"\ngraph: ', 1), "recipe", "scores", "REFUTED"),
     ("plain", lambda body: body.replace('target: "hf"', 'target: "twin"', 1), "recipe", "layout", "REFUTED"),
     ("plain", lambda body: body.replace('companions: "LICENSE"\n', 'companions: "LICENSE"\ncompanions: "LICENSE"\n', 1), "structure", "LICENSE", "REFUTED"),
     ("plain", lambda body: body.replace("source_texts {", 'source_texts {\n  name: "LICENSE"\n  content: "mine"\n}\nsource_texts {', 1), "headers", "LICENSE",

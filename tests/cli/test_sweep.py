@@ -140,7 +140,7 @@ BAD = [
     ("pad_ffn.multiple=1..99999999:1", "TF1113", "10000 values"), ("1.pad_ffn.multiple=4", "TF1113", "neither a step"), ("9.pad_ffn.multiple=4", "TF1113", "no step 9"),
     ("pad_ffn.where=4", "TF1113", "no key of one value"), ("pad_ffn.where.path=(", "TF1102", "no regular expression"), ("pad_ffn.where.last_layer=-1", "TF1113", "no layer's number"),
     ("pad_ffn.where.dtype=float32", "TF1103", "float32"), ("pad_ffn.where.path.x=4", "TF1113", "names no key"), ("context=8,16", "TF1113", "neither a step of the recipe"),
-    ("batch=0", "TF1113", "must be positive"), ("batch=many", "TF1003", "many"), ("mesh=xp=2", "TF1702", "unknown mesh axis"), ("dtype=fp7", "TF1704", "nvfp4"),
+    ("batch=0", "TF1113", "must be positive"), ("batch=many", "TF1003", "many"), ("mesh=xp=2", "TF1720", "unknown mesh axis"), ("dtype=fp7", "TF1704", "nvfp4"),
 ]
 
 

@@ -93,8 +93,11 @@ def test_one_chip_and_options(tool, programs):
     one = tool.json(*words)
     assert one["devices"] == 1 and one["twin"]["total"]["cycles"] == answers["matmul"]["cycles"]
     assert one["options"] == {"xla_msa_enable": "false"} and one["interface"].startswith("0.")
-    unknown = tool("compile", *words[1:], "--option", "no_such_flag=1", "--format", "json")
-    assert unknown.code == 1 and "no_such_flag" in unknown.json["twin"]["modules"][0]["error"]
+    # What the compiler does not take is a mistake on the command line: nothing is found out about the program.
+    for option, says in (("no_such_flag=1", "--option no_such_flag: "), ("xla_msa_enabl=true", "did you mean xla_msa_enable?"),
+                         ("xla_msa_enable=maybe", '"maybe" is no value of this flag')):
+        refused = tool(*words, "--option", option)
+        assert refused.code == 2 and refused.codes == ["TF2107"] and says in refused.err and "hint:" in refused.err and refused.out == "", refused
     assert tool(*words, "--option", "no value").codes == ["TF2107"]
 
 

@@ -184,6 +184,96 @@ TEST(Shards, DivideOrReplicateKeysAndValues) {
   EXPECT_EQ(Bytes(At(graph, eight, "layers.0.attn").stored), 2 * (64 * 128 * 2 / 8 + 64 * 32 * 2 / 2));
 }
 
+// Everything of two counts that anybody reads.
+void ExpectSame(const StepCount& a, const StepCount& b) {
+  ASSERT_EQ(a.nodes.size(), b.nodes.size());
+  ASSERT_EQ(a.kinds.size(), b.kinds.size());
+  for (size_t i = 0; i < a.nodes.size(); ++i) {
+    EXPECT_EQ(a.nodes[i].kind, b.nodes[i].kind);
+    EXPECT_EQ(a.nodes[i].stage, b.nodes[i].stage);
+    EXPECT_EQ(a.nodes[i].keeps, b.nodes[i].keeps);
+  }
+  const auto same = [](const std::vector<StoredArray>& x, const std::vector<StoredArray>& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const StoredArray& p, const StoredArray& q) {
+      return p.dtype == q.dtype && p.shape == q.shape;
+    });
+  };
+  const auto equal = [](const Exact& x, const Exact& y) {
+    return x.ok() == y.ok() && x.value() == y.value();
+  };
+  for (size_t i = 0; i < a.kinds.size(); ++i) {
+    const NodeCount &x = a.kinds[i], &y = b.kinds[i];
+    EXPECT_EQ(Flops(x), Flops(y));
+    ASSERT_EQ(x.products.size(), y.products.size());
+    for (size_t p = 0; p < x.products.size(); ++p) {
+      EXPECT_EQ(x.products[p].m, y.products[p].m);
+      EXPECT_EQ(x.products[p].count, y.products[p].count);
+      EXPECT_EQ(x.products[p].pairs, y.products[p].pairs);
+    }
+    EXPECT_TRUE(same(x.weights, y.weights) && same(x.cache_read, y.cache_read) &&
+                same(x.cache_kept, y.cache_kept));
+    EXPECT_TRUE(equal(x.rows_read, y.rows_read) && equal(x.cache_written, y.cache_written) &&
+                equal(x.result_bytes, y.result_bytes));
+    ASSERT_EQ(x.operand_bytes.size(), y.operand_bytes.size());
+    for (size_t o = 0; o < x.operand_bytes.size(); ++o)
+      EXPECT_TRUE(equal(x.operand_bytes[o], y.operand_bytes[o]));
+    ASSERT_EQ(x.collectives.size(), y.collectives.size());
+    for (size_t c = 0; c < x.collectives.size(); ++c)
+      EXPECT_TRUE(equal(x.collectives[c].bytes, y.collectives[c].bytes));
+    EXPECT_EQ(x.note, y.note);
+  }
+}
+
+// A law: counted with the help of another count of the step, it is what is counted without.
+TEST(Counts, AgainAreTheSameWhateverRoutingAndPadding) {
+  using Mixer = ModelSizes::Mixer;
+  const ModelSizes models[] = {{.layers = 4},
+                               {.layers = 4, .tied = true},
+                               {.layers = 3, .experts = 8, .shared_ff = 32},
+                               {.layers = 3, .experts = 8, .kv_lora = 40},
+                               {.layers = 4, .window = 7},
+                               {.layers = 4, .experts = 4, .mixer = Mixer::kDeltaRule},
+                               {.layers = 2, .positions = 4096}};
+  for (const ModelSizes& sizes : models) {
+    const Graph graph = MakeModel(sizes);
+    for (Workload w :
+         {Workload{.batch = 8, .context = 100}, Workload{.phase = Phase::kPrefill, .context = 33},
+          Workload{.batch = 4, .context = 60, .past = 10, .chunk = 13},
+          Workload{.batch = 8, .shards = 2, .dp = 2}, Workload{.batch = 8, .pp = 2, .microbatches = 2}}) {
+      const StepCount first = Count(graph, w);
+      for (const Routing routing : {Routing::kSame, Routing::kExpected, Routing::kSpread}) {
+        for (const Padding& padding : {Padding{}, Padding{.page = 16, .tokens_from = 16, .uneven = true}}) {
+          w.routing = routing;
+          w.padding = padding;
+          const absl::StatusOr<StepCount> again = RecountStep(graph, w, first);
+          ASSERT_TRUE(again.ok()) << again.status();
+          ExpectSame(*again, Count(graph, w));
+        }
+      }
+    }
+  }
+}
+
+TEST(Shards, RefusalsNameWhatCanBeDone) {
+  // More than twice the heads are no padding: as many shards as everything divides over.
+  EXPECT_EQ(Refusal(MakeModel({.heads = 8, .kv_heads = 2}), {.shards = 32}).hint, "tp=8 would do");
+  EXPECT_EQ(Refusal(MakeModel({.heads = 28, .kv_heads = 4, .d_ff = 112, .vocab = 280}), {.shards = 64}).hint,
+            "tp=28 would do");
+  EXPECT_EQ(Refusal(MakeModel({.heads = 7, .kv_heads = 7, .vocab = 289}), {.shards = 16}).hint,
+            "tp=1 would do");
+  // Heads with keys of their own grow alone.
+  EXPECT_EQ(Refusal(MakeModel({.heads = 12, .kv_heads = 12}), {.shards = 8}).hint,
+            "pad_heads to 16 would do");
+  Workload w = {.shards = 6};
+  w.ep = 6;
+  EXPECT_EQ(Refusal(MakeModel({.heads = 12, .d_ff = 96, .vocab = 600, .experts = 8}), w).hint,
+            "ep=2 would do");
+  EXPECT_EQ(
+      Refusal(MakeModel({.heads = 12, .mixer = ModelSizes::Mixer::kStateSpace, .groups = 3}), {.shards = 4})
+          .hint,
+      "tp=1 would do");
+}
+
 TEST(Shards, RefusalsNameThePad) {
   const Diagnostic heads = Refusal(MakeModel({.heads = 28, .kv_heads = 4}), {.shards = 8});
   EXPECT_EQ(heads.code, 1702);
@@ -283,6 +373,10 @@ TEST(Workloads, EndWhereThePositionTableDoes) {
   EXPECT_EQ(Refusal(graph, {.phase = Phase::kPrefill, .context = 65}).code, 1703);
   EXPECT_TRUE(CountStep(graph, {.phase = Phase::kDecode, .context = 63}).ok());
   EXPECT_EQ(Refusal(graph, {.phase = Phase::kDecode, .context = 64}).hint, "give a context of at most 63");
+  EXPECT_EQ(Refusal(graph, {.phase = Phase::kPrefill, .context = 60, .past = 10}).hint,
+            "give a context of at most 54");
+  EXPECT_EQ(Refusal(graph, {.phase = Phase::kPrefill, .context = 1, .past = 64}).hint,
+            "give a past of at most 63");
 }
 
 TEST(Workloads, OutOfRangeAreRefused) {

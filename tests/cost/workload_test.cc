@@ -42,14 +42,14 @@ TEST(Meshes, AreReadAndWritten) {
 TEST(Meshes, ThatAreNoneAreRefused) {
   for (const char* text : {"tp", "tp=", "tp=0", "tp=-2", "tp=2.5", "tp=1048577", "tp=99999999999999999999",
                            "xp=2", "8", "tp=2,tp=2", "tp=2,ep=3", "ep=2", "tp=2=2", "TP=8", " tp=8"}) {
-    EXPECT_EQ(Refusal(ParseMesh(text)).code, 1702) << text;
+    EXPECT_EQ(Refusal(ParseMesh(text)).code, 1720) << text;
     EXPECT_EQ(Refusal(ParseMesh(text)).place, text);
   }
   EXPECT_THAT(Refusal(ParseMesh("xp=2")).message, HasSubstr("\"xp\""));
-  for (const char* loose : {",", "tp=8,", ",tp=8"}) EXPECT_EQ(Refusal(ParseMesh(loose)).code, 1702) << loose;
+  for (const char* loose : {",", "tp=8,", ",tp=8"}) EXPECT_EQ(Refusal(ParseMesh(loose)).code, 1720) << loose;
   EXPECT_THAT(Refusal(ParseMesh("xp=2")).hint, HasSubstr("tp, dp, sp, ep and pp"));
   for (const char* text : {"ep=8@dcn,tp=8", "dp=1@dcn", "tp=8@ici", "@dcn", "tp=@dcn", "tp=1048576,sp=2"})
-    EXPECT_EQ(Refusal(ParseMesh(text)).code, 1702) << text;
+    EXPECT_EQ(Refusal(ParseMesh(text)).code, 1720) << text;
   EXPECT_THAT(Refusal(ParseMesh("tp=1048576,sp=2")).message, HasSubstr("at most 1048576 chips"));
   EXPECT_THAT(Refusal(ParseMesh("tp=2,tp=2")).message, HasSubstr("given twice"));
   EXPECT_THAT(Refusal(ParseMesh("tp=0")).message, HasSubstr("needs a size"));

@@ -265,11 +265,33 @@ def load(directory=DIRECTORY, dtype=None):
     return jax.tree.map(place, stored(Reader(directory)))
 
 
+def checked(input_ids, further=0):
+    """Tokens [batch, seq], each a word that has a place, and so have as many `further` ones.
+
+    XLA would read some other row for one that is not there. Within a jit, where no value is known, nothing is checked.
+    """
+    if not isinstance(input_ids, jax.core.Tracer):
+        input_ids = np.asarray(input_ids)
+        if input_ids.size and not 0 <= input_ids.min() <= input_ids.max() < CONFIG.vocab:
+            span = f"{input_ids.min()} to {input_ids.max()}"
+            raise ValueError(f"tokens from {span}, and the model has {CONFIG.vocab} words")
+    length = input_ids.shape[1] + further
+    if length > CONFIG.positions:
+        raise ValueError(f"{length} tokens, and the model has places for {CONFIG.positions}")
+    return jnp.asarray(input_ids, jnp.int32)
+
+
 @jax.jit
+def all_logits(params, input_ids, lengths):
+    """What logits() gives, of tokens that were checked."""
+    return head(params, trunk(params, input_ids, lengths))
+
+
 def logits(params, input_ids, lengths=None):
     """What the model says of each token of input_ids [batch, seq]: [batch, seq, vocab]. Rows have `lengths` tokens."""
-    lengths = jnp.full(input_ids.shape[0], input_ids.shape[1]) if lengths is None else lengths
-    return head(params, trunk(params, input_ids, lengths))
+    input_ids = checked(input_ids)
+    lengths = jnp.full(input_ids.shape[0], input_ids.shape[1]) if lengths is None else jnp.asarray(lengths, jnp.int32)
+    return all_logits(params, input_ids, lengths)
 
 
 def main():

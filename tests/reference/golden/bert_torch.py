@@ -26,6 +26,7 @@ class Config:
     score_scale: float = 0.7071067811865476  # softmax(scale * q k)
     norm_eps: float = 1e-12
     vocab: int = 23  # words; places beyond them are padding
+    positions: int = 32  # the longest sequence that has a place
 
 
 CONFIG = Config()
@@ -239,11 +240,23 @@ def load(directory=DIRECTORY, dtype=None, device="cpu"):
     return Model(Reader(directory)).to(device=device, dtype=dtype).eval()
 
 
+def checked(input_ids, device, further=0):
+    """Tokens [batch, seq] on the device, each a word that has a place, and so have as many `further` ones."""
+    input_ids = torch.as_tensor(input_ids, dtype=torch.long, device=device)
+    if input_ids.numel() and not 0 <= input_ids.min() <= input_ids.max() < CONFIG.vocab:
+        span = f"{int(input_ids.min())} to {int(input_ids.max())}"
+        raise ValueError(f"tokens from {span}, and the model has {CONFIG.vocab} words")
+    length = input_ids.shape[1] + further
+    if length > CONFIG.positions:
+        raise ValueError(f"{length} tokens, and the model has places for {CONFIG.positions}")
+    return input_ids
+
+
 def logits(params, input_ids, lengths=None):
     """What the model says of each token of input_ids [batch, seq]: [batch, seq, vocab]. Rows have `lengths` tokens."""
     device = params.embed.table.device
     lengths = None if lengths is None else torch.as_tensor(lengths, dtype=torch.long, device=device)
-    return params(torch.as_tensor(input_ids, dtype=torch.long, device=device), lengths)
+    return params(checked(input_ids, device), lengths)
 
 
 def main():

@@ -436,18 +436,36 @@ def decode_step(params, cache, tokens, positions):
     return head(params, x)[:, 0], cache
 
 
+def checked(input_ids, further=0):
+    """Tokens [batch, seq], each a word that has a place, and so have as many `further` ones.
+
+    XLA would read some other row for one that is not there. Within a jit, where no value is known, nothing is checked.
+    """
+    if not isinstance(input_ids, jax.core.Tracer):
+        input_ids = np.asarray(input_ids)
+        if input_ids.size and not 0 <= input_ids.min() <= input_ids.max() < CONFIG.vocab:
+            span = f"{input_ids.min()} to {input_ids.max()}"
+            raise ValueError(f"tokens from {span}, and the model has {CONFIG.vocab} words")
+    return jnp.asarray(input_ids, jnp.int32)
+
+
 @jax.jit
-def logits(params, input_ids):
-    """Logits [batch, seq, vocab] after each token of input_ids [batch, seq]."""
+def all_logits(params, input_ids):
+    """What logits() gives, of tokens that were checked."""
     cache = init_cache(*input_ids.shape, params["embed"].dtype)
     positions = jnp.broadcast_to(jnp.arange(input_ids.shape[1]), input_ids.shape)
     x, _ = trunk(params, cache, input_ids, positions)
     return head(params, x)
 
 
+def logits(params, input_ids):
+    """Logits [batch, seq, vocab] after each token of input_ids [batch, seq]."""
+    return all_logits(params, checked(input_ids))
+
+
 def generate(params, input_ids, steps, lengths=None, temperature=0.0, key=None):
     """`steps` tokens after each prompt, [batch, steps]: the likeliest, or drawn with `key` where temperature > 0."""
-    input_ids = jnp.asarray(input_ids, jnp.int32)
+    input_ids = checked(input_ids, steps)
     batch, seq = input_ids.shape
     length = seq + steps
     lengths = jnp.full(batch, seq, jnp.int32) if lengths is None else jnp.asarray(lengths, jnp.int32)

@@ -344,15 +344,24 @@ def decode_step(params, cache, tokens, positions):
     return params(tokens[:, None], positions[:, None], cache)[:, 0], cache
 
 
+def checked(input_ids, device, further=0):
+    """Tokens [batch, seq] on the device, each a word that has a place, and so have as many `further` ones."""
+    input_ids = torch.as_tensor(input_ids, dtype=torch.long, device=device)
+    if input_ids.numel() and not 0 <= input_ids.min() <= input_ids.max() < CONFIG.vocab:
+        span = f"{int(input_ids.min())} to {int(input_ids.max())}"
+        raise ValueError(f"tokens from {span}, and the model has {CONFIG.vocab} words")
+    return input_ids
+
+
 def logits(params, input_ids):
     """Logits [batch, seq, vocab] after each token of input_ids [batch, seq]."""
-    return params(torch.as_tensor(input_ids, dtype=torch.long, device=params.embed.table.device))
+    return params(checked(input_ids, params.embed.table.device))
 
 
 def generate(params, input_ids, steps, lengths=None, temperature=0.0, generator=None):
     """`steps` tokens after each prompt, [batch, steps]: the likeliest, or drawn where temperature > 0."""
     table = params.embed.table  # its dtype is that of all activations
-    input_ids = torch.as_tensor(input_ids, dtype=torch.long, device=table.device)
+    input_ids = checked(input_ids, table.device, steps)
     batch, seq = input_ids.shape
     length = seq + steps
     lengths = [seq] * batch if lengths is None else lengths
