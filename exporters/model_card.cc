@@ -54,12 +54,19 @@ std::string FidelitySentence(const Provenance& provenance) {
   return "Elements were dropped: this twin needs tuning before use.";
 }
 
+std::string FormatOf(const ExportPlan& plan) {
+  if (plan.target == Target::kHf) return "the source's own; loads where the source loads";
+  if (plan.target == Target::kTwin) return "twin: tensors named by role, as the recipe lays them";
+  return absl::StrCat("ONNX, operator set ", plan.opset, ", computed in ", plan.computed_in,
+                      ": `model.onnx`, its weights in `model.onnx.data`");
+}
+
 }  // namespace
 
 std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenance& provenance) {
   std::string kept = KeptFrontMatter(model.root);
   std::string text =
-      absl::StrCat("---\n", kept, "library_name: ", plan.target == Target::kHf ? "transformers" : "twinforge",
+      absl::StrCat("---\n", kept, "library_name: ", plan.target == Target::kHf ? "transformers" : plan.target == Target::kOnnx ? "onnx" : "twinforge",
                    "\ntags:\n- twinforge\n---\n\n");
   absl::StrAppend(&text, "# A TPU twin (", model.model_type, ")\n\n");
   absl::StrAppend(&text, "Made from its source checkpoint by the recipe `", InCode(provenance.recipe_name),
@@ -68,8 +75,7 @@ std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenan
   absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance), "\n\n");
   absl::StrAppend(&text, "| | |\n| --- | --- |\n");
   absl::StrAppend(&text, "| format | ",
-                  plan.target == Target::kHf ? "the source's own; loads where the source loads"
-                                             : "twin: tensors named by role, as the recipe lays them",
+                  FormatOf(plan),
                   " |\n| tensor bytes | ", plan.bytes_out, " |\n| files | ", plan.files.size(), " |\n");
   std::map<std::string, int64_t> fates;
   for (const LedgerRow& row : plan.ledger) ++fates[std::string(FateName(row.fate))];
