@@ -106,13 +106,14 @@ absl::StatusOr<Model> OpenCheckpoint(const std::string& path, const std::string&
   TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, OpenManifest(path));
   TWIN_ASSIGN_OR_RETURN(const std::string carrier, CarrierOf(manifest, path));
   if (manifest.target == Target::kHf && carrier.empty()) return OpenModel(path, config);
-  return Error(1804, path,
-               absl::StrCat("is a twin ",
-                            carrier.empty() ? std::string(manifest.target == Target::kOnnx ? "written as an ONNX model"
-                                                                                : "in the native layout")
-                                            : absl::StrCat("that ", JsonQuoted(carrier, 100), " carries"),
-                            ", and this verb needs a checkpoint of a family that is read"),
-               "`twinforge unforge` gives its source back; `inspect`, `eval` and `score` read it as it is");
+  return Error(
+      1804, path,
+      absl::StrCat("is a twin ",
+                   carrier.empty() ? std::string(manifest.target == Target::kOnnx ? "written as an ONNX model"
+                                                                                  : "in the native layout")
+                                   : absl::StrCat("that ", JsonQuoted(carrier, 100), " carries"),
+                   ", and this verb needs a checkpoint of a family that is read"),
+      "`twinforge unforge` gives its source back; `inspect`, `eval` and `score` read it as it is");
 }
 
 absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags) {

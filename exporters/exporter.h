@@ -67,13 +67,13 @@ struct ExportPlan {
   std::vector<SmallFile> small_files;  // config.json, index, generation_config.json, reference/
   std::vector<Companion> companions;
   std::vector<LedgerRow> ledger;
-  std::string layout;      // kHf: the name of the layout that says it
-  int opset = 0;           // kOnnx: the operator set
+  std::string layout;       // kHf: the name of the layout that says it
+  int opset = 0;            // kOnnx: the operator set
   std::string computed_in;  // kOnnx: the type of its values, "f32"
-  int64_t bytes_out = 0;   // data of all tensors
-  int64_t peak_bytes = 0;  // predicted peak memory of the whole process at this budget
-  int workers = 1;         // threads that the budget has room for
-  int64_t share = 0;       // memory of one of them
+  int64_t bytes_out = 0;    // data of all tensors
+  int64_t peak_bytes = 0;   // predicted peak memory of the whole process at this budget
+  int workers = 1;          // threads that the budget has room for
+  int64_t share = 0;        // memory of one of them
   std::vector<std::string>
       warnings;        // "lm_head is transposed in column panels: 3.9 GiB do not fit the budget"
   std::string digest;  // sha256 over what will be written: a resumed run must match it
@@ -91,9 +91,9 @@ struct ExportOptions {
   int64_t memory = int64_t{2} << 30;  // --memory
   int threads = 2;                    // --threads
   int64_t shard_bytes = int64_t{5} << 30;
-  bool reference = true;  // reference/ is written, where there is code for the graph
-  int opset = 0;                // kOnnx: the operator set; 0: the usual one
-  std::optional<DType> dtype;   // kOnnx: the type of its values; unset: as reference/onnx chooses
+  bool reference = true;       // reference/ is written, where there is code for the graph
+  int opset = 0;               // kOnnx: the operator set; 0: the usual one
+  std::optional<DType> dtype;  // kOnnx: the type of its values; unset: as reference/onnx chooses
   ExportSeams seams;
 };
 

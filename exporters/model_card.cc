@@ -65,18 +65,19 @@ std::string FormatOf(const ExportPlan& plan) {
 
 std::string ModelCard(const Model& model, const ExportPlan& plan, const Provenance& provenance) {
   std::string kept = KeptFrontMatter(model.root);
-  std::string text =
-      absl::StrCat("---\n", kept, "library_name: ", plan.target == Target::kHf ? "transformers" : plan.target == Target::kOnnx ? "onnx" : "twinforge",
-                   "\ntags:\n- twinforge\n---\n\n");
+  std::string text = absl::StrCat("---\n", kept, "library_name: ",
+                                  plan.target == Target::kHf     ? "transformers"
+                                  : plan.target == Target::kOnnx ? "onnx"
+                                                                 : "twinforge",
+                                  "\ntags:\n- twinforge\n---\n\n");
   absl::StrAppend(&text, "# A TPU twin (", model.model_type, ")\n\n");
   absl::StrAppend(&text, "Made from its source checkpoint by the recipe `", InCode(provenance.recipe_name),
                   "`", provenance.chip.empty() ? "" : absl::StrCat(" for ", provenance.chip),
                   provenance.shards > 1 ? absl::StrCat(", ", provenance.shards, " shards") : "", ".\n\n");
   absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance), "\n\n");
   absl::StrAppend(&text, "| | |\n| --- | --- |\n");
-  absl::StrAppend(&text, "| format | ",
-                  FormatOf(plan),
-                  " |\n| tensor bytes | ", plan.bytes_out, " |\n| files | ", plan.files.size(), " |\n");
+  absl::StrAppend(&text, "| format | ", FormatOf(plan), " |\n| tensor bytes | ", plan.bytes_out,
+                  " |\n| files | ", plan.files.size(), " |\n");
   std::map<std::string, int64_t> fates;
   for (const LedgerRow& row : plan.ledger) ++fates[std::string(FateName(row.fate))];
   absl::StrAppend(&text, "| source tensors |");

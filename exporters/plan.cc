@@ -49,10 +49,11 @@ absl::StatusOr<Content> HfContent(const Model& model) {
   return first;
 }
 
-absl::StatusOr<Content> TwinContent(const Model& model) {
+// An ONNX model says itself what it takes, and shows no padded vocabulary: it goes without a config.
+absl::StatusOr<Content> TwinContent(const Model& model, Target target) {
   Content content;
   content.tensors = TwinTensors(model.graph);
-  if (model.layouts.empty()) return content;
+  if (model.layouts.empty() || target == Target::kOnnx) return content;
   absl::StatusOr<JsonValue> config = ConfigFromGraph(model.layouts[0], model.graph, model.config);
   if (config.ok()) {
     content.config = *std::move(config);
@@ -179,7 +180,10 @@ absl::Status AddSmallFiles(const Model& model, const JsonValue& config, ExportPl
     plan.small_files.push_back({std::move(name), std::move(content)});
   };
   if (!config.is_null()) add("config.json", config.Text() + "\n");
-  TWIN_ASSIGN_OR_RETURN(const JsonValue generation, TwinGenerationConfig(model, model.graph));
+  JsonValue generation = JsonValue::Null();
+  if (plan.target != Target::kOnnx) {
+    TWIN_ASSIGN_OR_RETURN(generation, TwinGenerationConfig(model, model.graph));
+  }
   if (!generation.is_null()) add("generation_config.json", generation.Text() + "\n");
   if (plan.files.size() > 1) add("model.safetensors.index.json", IndexText(plan.files));
   std::set<std::string> written;
@@ -248,8 +252,8 @@ absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& o
                               " tensors, too many to plan one by one"),
                  "`twinforge inspect` and `twinforge score` count them");
   }
-  TWIN_ASSIGN_OR_RETURN(Content content,
-                        options.target == Target::kHf ? HfContent(model) : TwinContent(model));
+  TWIN_ASSIGN_OR_RETURN(
+      Content content, options.target == Target::kHf ? HfContent(model) : TwinContent(model, options.target));
   TWIN_RETURN_IF_ERROR(CheckPacking(content.tensors));
   ExportPlan plan;
   plan.target = options.target;

@@ -21,6 +21,7 @@
 #include "exporters/prove_structure.h"
 #include "exporters/reference_files.h"
 #include "exporters/tensor_hash.h"
+#include "ir/text.h"
 #include "reference/onnx/write_onnx.h"
 #include "weights/build.h"
 #include "weights/text.h"
@@ -77,16 +78,10 @@ class PassingTensors {
     }
     return absl::OkStatus();
   }
-  // The tensors of a file without a header, as `manifest` has them in it.
-  void ExpectAligned(const TwinManifest& manifest, const std::string& file) {
-    int64_t at = 0;
-    for (const ManifestTensor& tensor : manifest.tensors) {
-      if (tensor.file != file) continue;
-      const WeightPtr& program = tensor.program;
-      const int64_t bytes = FileBytes(program->dtype(), program->element_count()).value_or(0);
-      entries_.push_back({tensor.name, at, bytes});
-      at += (bytes + kOnnxAlignment - 1) / kOnnxAlignment * kOnnxAlignment;
-    }
+  // The tensors of a file without a header, as a forge lays those of `graph`.
+  void ExpectAligned(const Graph& graph) {
+    for (const OnnxStoredWeight& weight : PlacedInOnnx(graph))
+      entries_.push_back({weight.tensor.name, weight.offset, weight.bytes});
   }
 
   void Add(int64_t offset, const char* bytes, int64_t count) {
@@ -294,7 +289,8 @@ void Prover::CheckOrigins() {
   for (absl::string_view name : kSourceTexts) known.emplace(name);
   for (const ManifestTensor& tensor : manifest_.tensors) known.insert(tensor.file);
   for (const std::string& name : manifest_.companions) known.insert(CompanionInTwin(name));
-  if (manifest_.target == Target::kOnnx) known.insert(kOnnxModelName);  // written anew where recipes are known
+  if (manifest_.target == Target::kOnnx)
+    known.insert(kOnnxModelName);  // written anew where recipes are known
   for (const ManifestFile& file : manifest_.files) {
     if (absl::StartsWith(file.name, kReferenceFolder)) continue;  // held against the graph by the structure
     if (known.count(file.name) == 0)
@@ -343,7 +339,10 @@ absl::Status Prover::CheckFile(const ManifestFile& said, bool has_tensors) {
   }
   PassingTensors tensors;
   const bool aligned = has_tensors && manifest_.target == Target::kOnnx;
-  if (aligned) tensors.ExpectAligned(manifest_, said.name);
+  if (aligned) {
+    const absl::StatusOr<Graph> graph = ParseGraph(manifest_.graph);  // refuted by the structure
+    if (graph.ok()) tensors.ExpectAligned(*graph);
+  }
   if (const absl::Status sound = has_tensors && !aligned ? tensors.Expect(path) : absl::OkStatus();
       !sound.ok()) {
     if (ExitCodeOf(sound) == ExitCode::kTransient) return sound;

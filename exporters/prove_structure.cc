@@ -175,6 +175,7 @@ class StructureProver {
   }
 
   void CheckConfig(const Graph& graph) {
+    if (manifest_.target == Target::kOnnx) return;  // it has none
     absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(root_, "/config.json"));
     const Layout* layout = manifest_.target == Target::kHf ? FindLayout()
                            : source_.layouts.empty()       ? nullptr
@@ -199,6 +200,7 @@ class StructureProver {
   // Padded places of the vocabulary are no words. Where none is padded the file is the source's own, and
   // judged with the other companions.
   void CheckGenerationConfig(const Graph& graph) {
+    if (manifest_.target == Target::kOnnx) return CheckCarried({});
     absl::StatusOr<JsonValue> generation = TwinGenerationConfig(source_, graph);
     if (!generation.ok()) return Refuted(kGenerationConfigName, Sentence(generation.status()));
     CheckCarried(generation->is_null() ? std::set<std::string>()

@@ -76,7 +76,7 @@ struct FileState {
   bool started = false;
   int32_t groups = 0;
   int32_t done = 0;
-  int32_t turn = 0;  // the group that may hash next
+  int32_t turn = 0;    // the group that may hash next
   int64_t hashed = 0;  // bytes of the file so far
   Sha256 file_hash;
   TensorHash tensor_hash;

@@ -86,8 +86,8 @@ absl::Status OnnxExternalWeights::ReadElements(const Weight& source, int64_t fir
   const int64_t granule = PackingGranule(source.dtype()), begin = first / granule * granule;
   const int64_t end = (first + count + granule - 1) / granule * granule;
   std::vector<std::byte> packed((end - begin) * bits / 8), elements(end - begin);
-  TWIN_RETURN_IF_ERROR(file.ReadAt(tensor.offset + begin * bits / 8, static_cast<int64_t>(packed.size()),
-                                   packed.data()));
+  TWIN_RETURN_IF_ERROR(
+      file.ReadAt(tensor.offset + begin * bits / 8, static_cast<int64_t>(packed.size()), packed.data()));
   Unpack(source.dtype(), packed.data(), end - begin, elements.data());
   std::copy_n(elements.begin() + (first - begin), count, out);
   return absl::OkStatus();

@@ -1,4 +1,5 @@
-// The initializers of an ONNX model whose bytes lie in files beside it, read by ranges as a checkpoint's tensors are.
+// The initializers of an ONNX model whose bytes lie in files beside it, read by ranges as a checkpoint's
+// tensors are.
 #ifndef TWINFORGE_ONNX_EXTERNAL_WEIGHTS_H_
 #define TWINFORGE_ONNX_EXTERNAL_WEIGHTS_H_
 

@@ -1,5 +1,5 @@
-// Finds softmax attention in a decomposition (ir/ops/attend.h), where ONNX's Attention means just that: scores
-// scaled and masked, no softcap, no slopes, no sinks. Private to this folder.
+// Finds softmax attention in a decomposition (ir/ops/attend.h), where ONNX's Attention means just that:
+// scores scaled and masked, no softcap, no slopes, no sinks. Private to this folder.
 //
 // With a softcap the operator's text changed its order between releases, so there primitives are written.
 #ifndef TWINFORGE_REFERENCE_ONNX_ATTENTION_MATCH_H_
@@ -17,8 +17,8 @@ namespace twinforge {
 NodeId UnderSoftmax(const Graph& graph, NodeId id);
 
 struct MatchedAttention {
-  NodeId q = -1;             // [batch, seq, kv_heads, group, width]
-  NodeId k = -1, v = -1;     // [batch, keys, kv_heads, width]
+  NodeId q = -1;          // [batch, seq, kv_heads, group, width]
+  NodeId k = -1, v = -1;  // [batch, keys, kv_heads, width]
   double scale = 1;
   std::vector<NodeId> seen;  // broadcasts of bool [seq, keys] or [batch, seq, keys]: all must hold
 };

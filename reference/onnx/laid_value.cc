@@ -127,8 +127,8 @@ std::string OnnxBody::Reshaped(const std::string& x, const std::vector<Dim>& fro
 }
 
 std::string OnnxBody::Sliced(const std::string& x, int64_t axis, int64_t start, int64_t size) {
-  return nodes_.Op("Slice", {x, nodes_.Integers({start}), nodes_.Integers({start + size}),
-                             nodes_.Integers({axis})});
+  return nodes_.Op("Slice",
+                   {x, nodes_.Integers({start}), nodes_.Integers({start + size}), nodes_.Integers({axis})});
 }
 
 std::string OnnxBody::Cast(const std::string& x, DType dtype) {
@@ -327,7 +327,8 @@ Parts PartsOf(const Type& type, const Repeated& batch, const Repeated& contract)
   parts.contract.assign(contract.begin(), contract.end());
   for (size_t i = 0; i < type.axes.size(); ++i) {
     const int axis = static_cast<int>(i);
-    if (std::count(batch.begin(), batch.end(), axis) + std::count(contract.begin(), contract.end(), axis) == 0)
+    if (std::count(batch.begin(), batch.end(), axis) + std::count(contract.begin(), contract.end(), axis) ==
+        0)
       parts.free.push_back(axis);
   }
   return parts;
@@ -403,8 +404,8 @@ LaidValue OnnxBody::Pad(const LaidValue& x, const PadAttrs& pad, const Type& typ
   std::vector<int64_t> pads(2 * type.axes.size(), 0);
   pads[pad.axis()] = pad.low();
   pads[type.axes.size() + pad.axis()] = pad.high();
-  return Laid(
-      nodes_.Op("Pad", {Full(x), nodes_.Integers(pads), nodes_.Number(x.type.dtype, pad.value())}), type);
+  return Laid(nodes_.Op("Pad", {Full(x), nodes_.Integers(pads), nodes_.Number(x.type.dtype, pad.value())}),
+              type);
 }
 
 }  // namespace twinforge

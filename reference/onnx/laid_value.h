@@ -1,8 +1,9 @@
-// Values of the house as tensors of an ONNX graph: a value that repeats along an axis is a tensor without that
-// axis, and a transposed one is the tensor as it lay before, until somebody needs it otherwise.
+// Values of the house as tensors of an ONNX graph: a value that repeats along an axis is a tensor without
+// that axis, and a transposed one is the tensor as it lay before, until somebody needs it otherwise.
 //
 //   f32[batch, seq, d_model=64]   broadcast from a vector    tensor [64], place {-1, -1, 0}
-//   f32[batch, past, kv, width]   a cache                    tensor [batch, kv, past, width], place {0, 2, 1, 3}
+//   f32[batch, past, kv, width]   a cache                    tensor [batch, kv, past, width], place {0, 2, 1,
+//   3}
 //
 // Elementwise operators then broadcast as ONNX does, and caches are never turned around.
 #ifndef TWINFORGE_REFERENCE_ONNX_LAID_VALUE_H_

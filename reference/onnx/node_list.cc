@@ -80,9 +80,7 @@ int32_t OnnxTypeOfTensor(DType dtype) {
   return T::UNDEFINED;
 }
 
-int32_t OnnxTypeOfValue(DType dtype) {
-  return OnnxTypeOfTensor(dtype == DType::kI32 ? DType::kI64 : dtype);
-}
+int32_t OnnxTypeOfValue(DType dtype) { return OnnxTypeOfTensor(dtype == DType::kI32 ? DType::kI64 : dtype); }
 
 std::string OnnxNodes::NewName(absl::string_view op) {
   const std::string stem = absl::StrCat(path_, "/", op);

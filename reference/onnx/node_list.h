@@ -38,7 +38,8 @@ class OnnxNodes {
   void At(std::string path) { path_ = std::move(path); }
 
   // The result's name.
-  std::string Op(absl::string_view op, const std::vector<std::string>& inputs, OnnxAttributes attributes = {});
+  std::string Op(absl::string_view op, const std::vector<std::string>& inputs,
+                 OnnxAttributes attributes = {});
   // Of an operator with several results, the one at `take` of `count`.
   std::string OpOf(absl::string_view op, const std::vector<std::string>& inputs, OnnxAttributes attributes,
                    int count, int take);
@@ -59,8 +60,8 @@ class OnnxNodes {
 
   std::string path_;
   std::vector<::onnx::NodeProto> nodes_;
-  absl::flat_hash_map<std::string, size_t> known_;     // what a node says, without its names -> place in nodes_
-  std::vector<::onnx::TensorProto> constants_;         // in the order they were first asked for
+  absl::flat_hash_map<std::string, size_t> known_;  // what a node says, without its names -> place in nodes_
+  std::vector<::onnx::TensorProto> constants_;      // in the order they were first asked for
   absl::flat_hash_map<std::string, std::string> constant_of_;  // what one says -> name
   absl::flat_hash_set<std::string> taken_;
 };

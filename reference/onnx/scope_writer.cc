@@ -72,8 +72,7 @@ bool OnnxScopeWriter::AppendWeightRead(OnnxScope& scope, const Node& node) {
     return true;
   }
   if (node.op != OpKind::kGather || node.attrs->axis().axis() != 0) return false;
-  scope.values[node.id] =
-      TensorRows(body_, tensor, ValueOf(scope, node.operands[1]), of.dtype, node.type);
+  scope.values[node.id] = TensorRows(body_, tensor, ValueOf(scope, node.operands[1]), of.dtype, node.type);
   return true;
 }
 
@@ -108,9 +107,9 @@ bool OnnxScopeWriter::AppendAttention(OnnxScope& scope, const Node& node) {
   const std::vector<Dim> dims = DimsOf(q.type);
   const std::vector<Dim> by_group = {dims[0], dims[2], dims[3], dims[1], dims[4]};
   const std::vector<Dim> by_head = {dims[0], dims[2] * dims[3], dims[1], dims[4]};
-  std::vector<std::string> inputs = {
-      body_.Reshaped(body_.Full(q, {0, 2, 3, 1, 4}), by_group, by_head),
-      body_.Full(ValueOf(scope, found->k), {0, 2, 1, 3}), body_.Full(ValueOf(scope, found->v), {0, 2, 1, 3})};
+  std::vector<std::string> inputs = {body_.Reshaped(body_.Full(q, {0, 2, 3, 1, 4}), by_group, by_head),
+                                     body_.Full(ValueOf(scope, found->k), {0, 2, 1, 3}),
+                                     body_.Full(ValueOf(scope, found->v), {0, 2, 1, 3})};
   if (!found->seen.empty()) inputs.push_back(SeenByAll(scope, found->seen));
   const std::string mixed =
       body_.nodes().Op("Attention", inputs, {OnnxAttribute("scale", static_cast<float>(found->scale))});
@@ -142,7 +141,8 @@ absl::StatusOr<LaidValue> OnnxScopeWriter::Rotary(OnnxScope& scope, const Node& 
   TWIN_ASSIGN_OR_RETURN(const Graph body,
                         DecompositionOf(scope.graph, node, DecompositionDepth::kPrimitives, false));
   OnnxScope inner{.graph = body};
-  for (size_t i = 0; i < node.operands.size(); ++i) inner.values[body.inputs()[i]] = ValueOf(scope, node.operands[i]);
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    inner.values[body.inputs()[i]] = ValueOf(scope, node.operands[i]);
   std::string tables[2];
   for (const Node& part : body.nodes()) {
     if (part.op == OpKind::kInput) continue;
@@ -170,7 +170,8 @@ absl::StatusOr<LaidValue> OnnxScopeWriter::Rotary(OnnxScope& scope, const Node& 
   const OnnxAttributes attributes = {
       OnnxAttribute("interleaved", int64_t{rope.style() == Rope::INTERLEAVED}),
       OnnxAttribute("num_heads", heads.value().value_or(1)),
-      OnnxAttribute("rotary_embedding_dim", rope.rotary_dim() == dims.back().value() ? 0 : rope.rotary_dim())};
+      OnnxAttribute("rotary_embedding_dim",
+                    rope.rotary_dim() == dims.back().value() ? 0 : rope.rotary_dim())};
   const std::string turned = body_.nodes().Op(
       "RotaryEmbedding", {body_.Reshaped(body_.Full(x), dims, flat), tables[0], tables[1]}, attributes);
   return Laid(body_.Reshaped(turned, flat, dims), node.type);
@@ -196,7 +197,8 @@ absl::StatusOr<LaidValue> OnnxScopeWriter::WrittenOut(OnnxScope& scope, const No
   TWIN_ASSIGN_OR_RETURN(const Graph body,
                         DecompositionOf(scope.graph, node, DecompositionDepth::kPrimitives, false));
   OnnxScope inner{.graph = body};
-  for (size_t i = 0; i < node.operands.size(); ++i) inner.values[body.inputs()[i]] = ValueOf(scope, node.operands[i]);
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    inner.values[body.inputs()[i]] = ValueOf(scope, node.operands[i]);
   TWIN_RETURN_IF_ERROR(AppendAll(inner));
   return ValueOf(inner, body.outputs()[0].second);
 }

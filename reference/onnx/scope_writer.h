@@ -1,5 +1,5 @@
-// Nodes of a graph as nodes of an ONNX graph: a block is its decomposition (ir/decompose.h), said in place, and
-// where ONNX has an operator of the block's very meaning, that operator. Private to this folder.
+// Nodes of a graph as nodes of an ONNX graph: a block is its decomposition (ir/decompose.h), said in place,
+// and where ONNX has an operator of the block's very meaning, that operator. Private to this folder.
 //
 //   rms_norm   opset 23, f32, no padded axis    RMSNormalization
 //   layer_norm f32, no padded axis              LayerNormalization

@@ -72,8 +72,7 @@ Sized OwnPart(OnnxBody& body, const Sized& x, const WeightTensor& weight, int64_
   split[place] = part[place] = Dim(groups);
   split.insert(split.begin() + place + 1, Dim(each));
   part.insert(part.begin() + place + 1, Dim(size));
-  const std::string cut =
-      body.Sliced(body.Reshaped(x.name, x.dims, split), place + 1, start, size);
+  const std::string cut = body.Sliced(body.Reshaped(x.name, x.dims, split), place + 1, start, size);
   return {body.Reshaped(cut, part, single), single};
 }
 
@@ -181,8 +180,8 @@ LaidValue WholeTensor(OnnxBody& body, const WeightTensor& weight, DType dtype) {
   LaidValue value{body.Reshaped(own.name, own.dims, factored), {dtype, {}}, std::vector<int>(rank, -1)};
   for (int i = 0; i < rank; ++i) {
     value.place[order[i]] = i;
-    value.type.axes.push_back({type.axes[i].name, Dim(type.axes[i].size),
-                               type.axes[i].padded() ? type.axes[i].logical : 0});
+    value.type.axes.push_back(
+        {type.axes[i].name, Dim(type.axes[i].size), type.axes[i].padded() ? type.axes[i].logical : 0});
   }
   return value;
 }
@@ -199,8 +198,8 @@ LaidValue TensorRows(OnnxBody& body, const WeightTensor& weight, const LaidValue
   const bool rows = weight.bundle == nullptr && table.lead == 0 && table.in == 1 && table.axes.size() == 2 &&
                     !OutFirst(*weight.param);
   if (!rows) return body.Gather(WholeTensor(body, weight, dtype), index, 0, type);
-  const std::string taken = body.nodes().Op("Gather", {weight.name, body.Full(index)},
-                                            {OnnxAttribute("axis", int64_t{0})});
+  const std::string taken =
+      body.nodes().Op("Gather", {weight.name, body.Full(index)}, {OnnxAttribute("axis", int64_t{0})});
   return Laid(InType(body, taken, weight, dtype), type);
 }
 

@@ -68,6 +68,7 @@ class OnnxModelWriter {
   // `graph` is what is computed, `weights` those of the graph as stored. All outlive it.
   OnnxModelWriter(const Graph& graph, const Graph& stored, const OnnxWriteOptions& options)
       : graph_(graph),
+        stored_(stored),
         options_(options),
         weights_(stored),
         body_(nodes_, options.opset, [this](const std::string& symbol) { return Extent(symbol); }) {
@@ -81,7 +82,8 @@ class OnnxModelWriter {
     TWIN_RETURN_IF_ERROR(PlaceWeights(written));
     TWIN_RETURN_IF_ERROR(CheckBlocks());
     DeclareInputs();
-    OnnxScopeWriter writer(body_, [this](const std::string& role) { return TensorOf(role); }, Mask());
+    OnnxScopeWriter writer(
+        body_, [this](const std::string& role) { return TensorOf(role); }, Mask());
     OnnxScope scope{.graph = graph_};
     for (NodeId id : graph_.inputs()) {
       scope.values[id] = Laid(InputName(graph_.node(id).path), graph_.node(id).type);
@@ -114,28 +116,28 @@ class OnnxModelWriter {
   // ---- weights
 
   absl::Status PlaceWeights(WrittenOnnx& written) {
-    int64_t at = 0;
     for (const TwinTensor& tensor : weights_.tensors()) {
       const DType dtype = tensor.program->dtype();
       const int first = FirstOpsetOf(dtype);
       if (first == 0 || first > options_.opset) {
-        return Error(1622, tensor.name, absl::StrCat(Name(dtype), " is no type of operator set ", options_.opset),
+        return Error(1622, tensor.name,
+                     absl::StrCat(Name(dtype), " is no type of operator set ", options_.opset),
                      first == 0 ? "" : absl::StrCat("--opset ", first, " knows it"));
       }
-      const int64_t bytes = FileBytes(dtype, tensor.program->element_count()).value_or(0);
-      written.weights.push_back({tensor, at, bytes});
-      at += (bytes + kOnnxAlignment - 1) / kOnnxAlignment * kOnnxAlignment;
     }
+    written.weights = PlacedInOnnx(stored_);
     return absl::OkStatus();
   }
 
   WeightTensor TensorOf(const std::string& role) {
     const WeightArguments::Unit unit = weights_.UnitOf(role);
-    WeightTensor weight{&graph_, graph_.FindParam(role), graph_.BundleOf(role),
-                        weights_.tensors()[unit.tensor].name, unit.type.dtype, unit.type.shape};
+    WeightTensor weight{
+        &graph_,         graph_.FindParam(role), graph_.BundleOf(role), weights_.tensors()[unit.tensor].name,
+        unit.type.dtype, unit.type.shape};
     if (unit.layer < 0) return weight;
-    weight.name = nodes_.Op("Gather", {weight.name, nodes_.Number(DType::kI64, static_cast<double>(unit.layer))},
-                            {OnnxAttribute("axis", int64_t{0})});
+    weight.name =
+        nodes_.Op("Gather", {weight.name, nodes_.Number(DType::kI64, static_cast<double>(unit.layer))},
+                  {OnnxAttribute("axis", int64_t{0})});
     return weight;
   }
 
@@ -217,6 +219,31 @@ class OnnxModelWriter {
 
   // ---- nodes
 
+  // Of a block's decomposition, and what they are.
+  DecompositionInputs InputsOf(OnnxScopeWriter& writer, OnnxScope& scope, const Node& node,
+                               const std::vector<StateSlot>& slots, Builder& builder,
+                               std::map<NodeId, LaidValue>& values) {
+    DecompositionInputs inputs;
+    const auto add = [&](const std::string& name, const LaidValue& value) {
+      const NodeId id = builder.Input(name, value.type);
+      values[id] = value;
+      return id;
+    };
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      inputs.operands.push_back(add(absl::StrCat("operand_", i), writer.ValueOf(scope, node.operands[i])));
+    for (const StateSlot& slot : slots)
+      inputs.state.push_back(add(absl::StrCat("past_", slot.name), Past(slot)));
+    if (!slots.empty()) ++cached_;
+    if (written_out_ || node.operands.empty()) return inputs;
+    const std::vector<Axis>& axes = graph_.node(node.operands[0]).type.axes;
+    if (axes.size() < 2) return inputs;
+    const Type places{DType::kI32, {axes[0], axes[1]}};
+    inputs.starts = builder.Input("starts", {DType::kI32, {axes[0]}});
+    inputs.token_types = add("token_types", Laid("token_type_ids", places));
+    if (remembers_) inputs.positions = add("positions", Laid("position_ids", places));
+    return inputs;
+  }
+
   absl::Status AppendBlock(OnnxScopeWriter& writer, OnnxScope& scope, const Node& node) {
     nodes_.At(node.path);
     TWIN_ASSIGN_OR_RETURN(const std::optional<LaidValue> whole, writer.Whole(scope, node));
@@ -224,34 +251,13 @@ class OnnxModelWriter {
       scope.values[node.id] = *whole;
       return absl::OkStatus();
     }
-    std::vector<StateSlot> slots;
-    if (Remembers(graph_, node)) slots = StateOf(graph_, node);
+    const std::vector<StateSlot> slots =
+        Remembers(graph_, node) ? StateOf(graph_, node) : std::vector<StateSlot>();
     Builder builder(node.path);
-    DecompositionInputs inputs;
     std::map<NodeId, LaidValue> values;
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const LaidValue value = writer.ValueOf(scope, node.operands[i]);
-      inputs.operands.push_back(builder.Input(absl::StrCat("operand_", i), value.type));
-      values[inputs.operands.back()] = value;
-    }
-    for (const StateSlot& slot : slots) {
-      inputs.state.push_back(builder.Input(absl::StrCat("past_", slot.name), slot.type));
-      values[inputs.state.back()] = Past(slot);
-    }
-    if (!slots.empty()) ++cached_;
-    if (!node.operands.empty() && graph_.node(node.operands[0]).type.axes.size() >= 2 && !written_out_) {
-      const std::vector<Axis>& axes = graph_.node(node.operands[0]).type.axes;
-      const Type places{DType::kI32, {axes[0], axes[1]}};
-      inputs.starts = builder.Input("starts", {DType::kI32, {axes[0]}});
-      inputs.token_types = builder.Input("token_types", places);
-      values[inputs.token_types] = Laid("token_type_ids", places);
-      if (remembers_) {
-        inputs.positions = builder.Input("positions", places);
-        values[inputs.positions] = Laid("position_ids", places);
-      }
-    }
-    TWIN_ASSIGN_OR_RETURN(const Decomposition done, EmitDecomposition(graph_, node, inputs,
-                                                                      DecompositionDepth::kOnce, builder));
+    const DecompositionInputs inputs = InputsOf(writer, scope, node, slots, builder, values);
+    TWIN_ASSIGN_OR_RETURN(const Decomposition done,
+                          EmitDecomposition(graph_, node, inputs, DecompositionDepth::kOnce, builder));
     builder.Output("result", done.result);
     for (size_t i = 0; i < slots.size(); ++i) builder.Output(absl::StrCat("new_", i), done.state[i]);
     TWIN_ASSIGN_OR_RETURN(const Graph body, builder.Finish());
@@ -329,6 +335,7 @@ class OnnxModelWriter {
   }
 
   const Graph& graph_;
+  const Graph& stored_;
   const OnnxWriteOptions& options_;
   const WeightArguments weights_;
   OnnxNodes nodes_;
@@ -352,12 +359,22 @@ std::optional<DType> UsualType(const Graph& graph) {
 }
 
 bool IsIn(const Graph& graph, DType dtype) {
-  return std::all_of(graph.outputs().begin(), graph.outputs().end(), [&](const auto& output) {
-    return graph.node(output.second).type.dtype == dtype;
-  });
+  return std::all_of(graph.outputs().begin(), graph.outputs().end(),
+                     [&](const auto& output) { return graph.node(output.second).type.dtype == dtype; });
 }
 
 }  // namespace
+
+std::vector<OnnxStoredWeight> PlacedInOnnx(const Graph& graph) {
+  std::vector<OnnxStoredWeight> placed;
+  int64_t at = 0;
+  for (TwinTensor& tensor : TwinTensors(graph)) {
+    const int64_t bytes = FileBytes(tensor.program->dtype(), tensor.program->element_count()).value_or(0);
+    placed.push_back({std::move(tensor), at, bytes});
+    at += (bytes + kOnnxAlignment - 1) / kOnnxAlignment * kOnnxAlignment;
+  }
+  return placed;
+}
 
 absl::StatusOr<WrittenOnnx> WriteOnnx(const Graph& graph, const OnnxWriteOptions& options) {
   std::optional<DType> dtype = options.dtype ? options.dtype : UsualType(graph);

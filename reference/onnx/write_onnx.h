@@ -1,7 +1,8 @@
 // A graph as an ONNX model: one graph for every batch and length, weights as they are stored.
 //
 //   input_ids [batch, sequence_length], attention_mask [batch, past_sequence_length + sequence_length],
-//   position_ids [batch, sequence_length], past_key_values.0.key [batch, kv_heads, past_sequence_length, width], ...
+//   position_ids [batch, sequence_length], past_key_values.0.key [batch, kv_heads, past_sequence_length,
+//   width], ...
 //   -> logits, present.0.key, ...
 //
 // Weights are initializers whose bytes lie in a file of their own, each at a multiple of 4,096, as the twin's
@@ -24,8 +25,8 @@ namespace twinforge {
 
 inline constexpr int kOldestOnnxOpset = 17;
 inline constexpr int kNewestOnnxOpset = 27;
-// Read by every runtime of the last two years, and the first whose Cast, DequantizeLinear and Reshape take all
-// types that weights are stored in.
+// Read by every runtime of the last two years, and the first whose Cast, DequantizeLinear and Reshape take
+// all types that weights are stored in.
 inline constexpr int kUsualOnnxOpset = 21;
 inline constexpr int64_t kOnnxAlignment = 4096;
 inline constexpr char kOnnxModelName[] = "model.onnx";
@@ -45,14 +46,17 @@ struct OnnxStoredWeight {
   int64_t bytes = 0;
 };
 
+// Where the weights of `graph` lie.
+std::vector<OnnxStoredWeight> PlacedInOnnx(const Graph& graph);
+
 struct WrittenOnnx {
   std::string model;                      // the bytes of model.onnx
   std::vector<OnnxStoredWeight> weights;  // what model.onnx.data holds, ascending by offset
   std::string computed_in;                // "f32"
 };
 
-// TF1622 where the graph holds what cannot be said: a recurrence, a convolution, an imported op, a weight of a
-// type that the operator set does not know.
+// TF1622 where the graph holds what cannot be said: a recurrence, a convolution, an imported op, a weight of
+// a type that the operator set does not know.
 absl::StatusOr<WrittenOnnx> WriteOnnx(const Graph& graph, const OnnxWriteOptions& options);
 
 }  // namespace twinforge

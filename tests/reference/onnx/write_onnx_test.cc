@@ -1,5 +1,5 @@
-// What a written ONNX graph must show without being run: one row a primitive, what is repeated or transposed left
-// to its readers, equal work said once, weights read as they lie, and what is refused.
+// What a written ONNX graph must show without being run: one row a primitive, what is repeated or transposed
+// left to its readers, equal work said once, weights read as they lie, and what is refused.
 #include "reference/onnx/write_onnx.h"
 
 #include <map>
