@@ -149,7 +149,7 @@ TEST(Models, WhatHasNoWordsIsRefusedByName) {
 
 TEST(Models, ATypeThatTheOperatorSetDoesNotKnowIsRefused) {
   const auto graph = ParseGraph(
-      "graph t(a: f32[batch, n=2]) -> (y: y) {\n  y = linear(a) @w {}\n}\n"
+      "graph t(a: f32[batch, n=2]) -> (y: w) {\n  w = linear(a) @w {}\n}\n"
       "params {\n  @w: f8_e4m3[n=2 -> m=4] out_in = transpose(source(\"w\": f8_e4m3[4, 2]), 1, 0)\n}\n");
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(CodeOf(WriteOnnx(*graph, {.opset = 18, .dtype = DType::kF32}).status()), 1622);
