@@ -1,8 +1,11 @@
-// twinforge export MODEL --to stablehlo: the model as code for a compiler, with the list of its arguments.
+// twinforge export MODEL --to stablehlo: the model as code for a compiler, with the list of its arguments;
+// --to onnx: the model as an ONNX file with its weights beside it.
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "cli/export_as_onnx.h"
 #include "cli/new_folder.h"
 #include "cli/open.h"
 #include "cli/places.h"
@@ -21,6 +24,7 @@ struct ExportFlags {
   std::string to, phase = "both", logits = "each", dtype, out;
   int64_t batch = 1, context = 1024, sequence = 0;
   bool parts = false;
+  WriteFlags write;
 };
 
 // Where a weight is found: the stored tensor that it is, or how it is made of several.
@@ -100,18 +104,33 @@ void Add(const StableHloModule& module, const StableHloOptions& options, Json ex
 }
 
 // `notes`: what is said beside the modules.
-absl::StatusOr<Graph> GraphOf(const ExportFlags& flags, std::vector<std::string>& notes) {
+absl::StatusOr<Model> ModelOf(const ExportFlags& flags, std::vector<std::string>& notes) {
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
-  TWIN_RETURN_IF_ERROR(CheckPlaces(opened.model.graph, flags.context, "--context"));
-  notes = NotesOnPlaces(opened.model.config, flags.context);
+  if (flags.to != "onnx") {  // an ONNX graph is of no length
+    TWIN_RETURN_IF_ERROR(CheckPlaces(opened.model.graph, flags.context, "--context"));
+    notes = NotesOnPlaces(opened.model.config, flags.context);
+  }
   if (flags.recipe.recipe.empty()) {
     if (flags.recipe.shards != 1)
       return Error(1003, "--shards", "does nothing without --recipe",
                    "a twin's folder is split as it was forged; --recipe tpu-exact-native splits a model");
-    return std::move(opened.model.graph);
+    return std::move(opened.model);
   }
   TWIN_ASSIGN_OR_RETURN(Twin twin, MakeTwin(flags.recipe.recipe, TargetOf(flags.recipe), opened.model));
-  return std::move(twin.model.graph);
+  return std::move(twin.model);
+}
+
+// A flag of the other target is refused, not passed over.
+absl::Status CheckOfTarget(const CLI::App& verb) {
+  const bool onnx = verb.get_option("--to")->as<std::string>() == "onnx";
+  static constexpr const char* kOfOnnx[] = {"--opset", "--memory", "--threads"};
+  static constexpr const char* kOfStableHlo[] = {"--phase",    "--batch",  "--context",
+                                                 "--sequence", "--logits", "--parts"};
+  for (const char* flag : onnx ? absl::MakeConstSpan(kOfStableHlo) : absl::MakeConstSpan(kOfOnnx)) {
+    if (verb.count(flag) == 0) continue;
+    return Error(1003, flag, absl::StrCat("does nothing with --to ", onnx ? "onnx" : "stablehlo"));
+  }
+  return absl::OkStatus();
 }
 
 // Weights of which few are kept, as the manifest of a twin tells: its tensors hold the zeros.
@@ -128,7 +147,14 @@ absl::StatusOr<std::map<std::string, KeptGroups>> KeptOf(const ExportFlags& flag
 
 absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
   std::vector<std::string> notes;
-  TWIN_ASSIGN_OR_RETURN(const Graph graph, GraphOf(flags, notes));
+  TWIN_ASSIGN_OR_RETURN(Model model, ModelOf(flags, notes));
+  if (flags.to == "onnx") {
+    WriteFlags write = flags.write;
+    write.to = "onnx";
+    write.onnx.dtype = flags.dtype;
+    return ExportAsOnnx(model, write, flags.out);
+  }
+  const Graph graph = std::move(model.graph);
   Outcome outcome;
   outcome.json["modules"] = Json::array();
   NewFiles files;
@@ -161,13 +187,16 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   constexpr int64_t kMost = int64_t{1} << 30;
   CLI::App* verb = AddVerb(
       app, invocation, "export",
-      "the model as code for a compiler: StableHLO, and which tensor each argument is",
+      "the model as code for a compiler: StableHLO, and which tensor each argument is; or as an ONNX file",
       "  twinforge export ./twin --to stablehlo --batch 8 --context 2048 --out ./mlir\n"
       "  twinforge export --from-config config.json --recipe tpu-exact-native --shards 8 --to stablehlo "
-      "--parts --out ./mlir\n");
+      "--parts --out ./mlir\n"
+      "  twinforge export ./twin --to onnx --out ./onnx\n");
   AddModelFlags(verb, flags.model);
   AddRecipeFlags(verb, flags.recipe, false);
-  verb->add_option("--to", flags.to, "stablehlo")->required()->check(CLI::IsMember({"stablehlo"}));
+  verb->add_option("--to", flags.to, "stablehlo or onnx")
+      ->required()
+      ->check(CLI::IsMember({"stablehlo", "onnx"}));
   verb->add_option("--phase", flags.phase, "prefill, decode or both")
       ->check(CLI::IsMember({"prefill", "decode", "both"}));
   verb->add_option("--batch", flags.batch, "sequences")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
@@ -183,8 +212,13 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   verb->add_flag("--parts", flags.parts,
                  "in place of the whole: what precedes the layers, one layer of each kind, "
                  "what follows them");
+  AddOpsetFlag(verb, flags.write.onnx.opset);
+  AddWorkFlags(verb, flags.write);
   verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
-  SetRun(verb, invocation, [] { return RunExport(flags); });
+  SetRun(verb, invocation, [verb]() -> absl::StatusOr<Outcome> {
+    TWIN_RETURN_IF_ERROR(CheckOfTarget(*verb));
+    return RunExport(flags);
+  });
 }
 
 }  // namespace twinforge

@@ -12,6 +12,8 @@
 #include "importers/checkpoint_folder.h"
 #include "importers/importer.h"
 #include "ir/text.h"
+#include "onnx/external_weights.h"
+#include "reference/onnx/write_onnx.h"
 #include "weights/build.h"
 
 namespace twinforge {
@@ -30,11 +32,30 @@ absl::StatusOr<TwinManifest> OpenManifest(const std::string& path) {
   return manifest;
 }
 
+namespace {
+
+// A twin written as ONNX holds its tensors as the initializers of its model.
+absl::Status OpenOnnxTensors(StoredTwin& stored) {
+  TWIN_RETURN_IF_ERROR(CheckInsideIfThere(stored.root, kOnnxModelName));
+  TWIN_ASSIGN_OR_RETURN(const auto weights,
+                        OnnxExternalWeights::Open(absl::StrCat(stored.root, "/", kOnnxModelName)));
+  stored.reader = weights;
+  for (const OnnxExternalWeights::Tensor& tensor : weights->tensors())
+    stored.tensors.push_back({tensor.name, tensor.file, tensor.source, ""});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<OpenedTwin> OpenTwinFolder(const std::string& path) {
   OpenedTwin twin;
   TWIN_ASSIGN_OR_RETURN(twin.manifest, OpenManifest(path));
-  TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(path));
   twin.stored.root = path;
+  if (twin.manifest.target == Target::kOnnx) {
+    TWIN_RETURN_IF_ERROR(OpenOnnxTensors(twin.stored));
+    return twin;
+  }
+  TWIN_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(path));
   twin.stored.reader = checkpoint;
   for (const StoredTensor& tensor : checkpoint->tensors()) {
     SourceTensor row;
@@ -86,12 +107,14 @@ absl::StatusOr<Model> OpenCheckpoint(const std::string& path, const std::string&
   TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, OpenManifest(path));
   TWIN_ASSIGN_OR_RETURN(const std::string carrier, CarrierOf(manifest, path));
   if (manifest.target == Target::kHf && carrier.empty()) return OpenModel(path, config);
-  return Error(1804, path,
-               absl::StrCat("is a twin ",
-                            carrier.empty() ? std::string("in the native layout")
-                                            : absl::StrCat("that ", JsonQuoted(carrier, 100), " carries"),
-                            ", and this verb needs a checkpoint of a family that is read"),
-               "`twinforge unforge` gives its source back; `inspect`, `eval` and `score` read it as it is");
+  return Error(
+      1804, path,
+      absl::StrCat("is a twin ",
+                   carrier.empty() ? std::string(manifest.target == Target::kOnnx ? "written as an ONNX model"
+                                                                                  : "in the native layout")
+                                   : absl::StrCat("that ", JsonQuoted(carrier, 100), " carries"),
+                   ", and this verb needs a checkpoint of a family that is read"),
+      "`twinforge unforge` gives its source back; `inspect`, `eval` and `score` read it as it is");
 }
 
 absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags) {

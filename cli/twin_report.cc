@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "cli/open.h"
+#include "reference/onnx/write_onnx.h"
 #include "report/table.h"
 
 namespace twinforge {
@@ -12,17 +13,31 @@ namespace {
 
 constexpr size_t kReasonsShown = 12;  // rows of refusals on a terminal; JSON has all
 
-absl::string_view TargetName(Target target) { return target == Target::kHf ? "hf" : "twin"; }
-
 }  // namespace
 
 void AddWriteFlags(CLI::App* verb, WriteFlags& flags) {
   verb->add_option(
           "--to", flags.to,
-          "hf: the source's own format; twin: the native layout; auto: hf where the twin can be said in it")
-      ->check(CLI::IsMember({"auto", "hf", "twin"}));
+          "hf: the source's own format; twin: the native layout; onnx: an ONNX model; auto: hf where the "
+          "twin can be said in it")
+      ->check(CLI::IsMember({"auto", "hf", "twin", "onnx"}));
+  AddOnnxFlags(verb, flags.onnx);
   verb->add_option("--shard-size", flags.shard_size, "largest file of tensors");
   AddWorkFlags(verb, flags);
+}
+
+void AddOpsetFlag(CLI::App* verb, int& opset) {
+  verb->add_option("--opset", opset,
+                   absl::StrCat("onnx: the operator set, ", kOldestOnnxOpset, " to ", kNewestOnnxOpset, "; ",
+                                kUsualOnnxOpset, " unless said"))
+      ->check(CLI::Range(kOldestOnnxOpset, kNewestOnnxOpset));
+}
+
+void AddOnnxFlags(CLI::App* verb, OnnxFlags& flags) {
+  AddOpsetFlag(verb, flags.opset);
+  verb->add_option("--dtype", flags.dtype,
+                   "onnx: computes in f32, bf16, f16 or f64; default: as stored, f32 where that is bf16")
+      ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
 }
 
 void AddWorkFlags(CLI::App* verb, WriteFlags& flags) {
@@ -37,7 +52,11 @@ absl::StatusOr<ExportOptions> OptionsOf(const WriteFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(options.shard_bytes, ParseBytes(flags.shard_size));
   options.threads = flags.threads;
   options.reference = !flags.no_reference;
-  options.target = flags.to == "twin" ? Target::kTwin : Target::kHf;
+  options.target = TargetFromName(flags.to).value_or(Target::kHf);
+  if (options.target != Target::kOnnx && (flags.onnx.opset != 0 || !flags.onnx.dtype.empty()))
+    return Error(1003, flags.onnx.opset != 0 ? "--opset" : "--dtype", "does nothing without --to onnx");
+  options.opset = flags.onnx.opset;
+  if (!flags.onnx.dtype.empty()) options.dtype = DTypeFromName(flags.onnx.dtype);
   return options;
 }
 
@@ -52,7 +71,7 @@ absl::StatusOr<Prepared*> Prepare(const RecipeFlags& recipe, const WriteFlags& w
   auto* prepared = new Prepared();
   Graph source = model.graph;
   TwinTarget target = TargetOf(recipe);
-  target.published = write.to != "twin";
+  target.published = write.to != "twin" && write.to != "onnx";
   TWIN_ASSIGN_OR_RETURN(prepared->twin, MakeTwin(recipe.recipe, target, std::move(model)));
   absl::StatusOr<PlannedExport> planned = PlanWrite(prepared->twin.model, write);
   if (!planned.ok() && write.to == "auto") {

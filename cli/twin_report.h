@@ -10,6 +10,14 @@
 
 namespace twinforge {
 
+// --opset and --dtype, of --to onnx.
+struct OnnxFlags {
+  int opset = 0;
+  std::string dtype;
+};
+void AddOpsetFlag(CLI::App* verb, int& opset);
+void AddOnnxFlags(CLI::App* verb, OnnxFlags& flags);
+
 // --to, --memory, --threads, --shard-size.
 struct WriteFlags {
   std::string to = "auto";
@@ -17,6 +25,7 @@ struct WriteFlags {
   std::string shard_size = "5GiB";
   int threads = 2;
   bool no_reference = false;
+  OnnxFlags onnx;
 };
 void AddWriteFlags(CLI::App* verb, WriteFlags& flags);
 // Only --memory and --threads.

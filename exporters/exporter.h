@@ -9,6 +9,8 @@
 //     README.source.md              the source's README.md
 //     reference/model.py            code that reads these files and computes what they say
 //
+// --to onnx writes model.onnx, and the tensors of --to twin in model.onnx.data, each at a multiple of 4,096.
+//
 // Output is streamed: the writer plans every byte offset from headers alone, reads boxes of whole rows that
 // fit the memory budget, and publishes the folder by one rename. Bytes do not depend on threads, budget or
 // interruption.
@@ -16,18 +18,22 @@
 #define TWINFORGE_EXPORTERS_EXPORTER_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "exporters/file_system.h"
 #include "ir/model.h"
 #include "weights/invert.h"
 
 namespace twinforge {
 
-enum class Target { kHf, kTwin };
+enum class Target { kHf, kTwin, kOnnx };
+absl::string_view TargetName(Target target);  // "hf", "twin", "onnx"
+std::optional<Target> TargetFromName(absl::string_view name);
 
 // A file of the twin, complete in the plan: header written, data offsets known.
 struct OutputTensor {
@@ -39,9 +45,9 @@ struct OutputTensor {
 };
 struct OutputFile {
   std::string name;                   // "model-00001-of-00003.safetensors"
-  std::string header;                 // 8 length bytes + JSON, as written
+  std::string header;                 // 8 length bytes + JSON, as written; none where another file says it
   std::vector<OutputTensor> tensors;  // ascending by offset
-  int64_t bytes = 0;                  // header and data
+  int64_t bytes = 0;                  // header, data and the zeros between tensors
 };
 struct SmallFile {
   std::string name;
@@ -61,11 +67,13 @@ struct ExportPlan {
   std::vector<SmallFile> small_files;  // config.json, index, generation_config.json, reference/
   std::vector<Companion> companions;
   std::vector<LedgerRow> ledger;
-  std::string layout;      // kHf: the name of the layout that says it
-  int64_t bytes_out = 0;   // data of all tensors
-  int64_t peak_bytes = 0;  // predicted peak memory of the whole process at this budget
-  int workers = 1;         // threads that the budget has room for
-  int64_t share = 0;       // memory of one of them
+  std::string layout;       // kHf: the name of the layout that says it
+  int opset = 0;            // kOnnx: the operator set
+  std::string computed_in;  // kOnnx: the type of its values, "f32"
+  int64_t bytes_out = 0;    // data of all tensors
+  int64_t peak_bytes = 0;   // predicted peak memory of the whole process at this budget
+  int workers = 1;          // threads that the budget has room for
+  int64_t share = 0;        // memory of one of them
   std::vector<std::string>
       warnings;        // "lm_head is transposed in column panels: 3.9 GiB do not fit the budget"
   std::string digest;  // sha256 over what will be written: a resumed run must match it
@@ -83,7 +91,9 @@ struct ExportOptions {
   int64_t memory = int64_t{2} << 30;  // --memory
   int threads = 2;                    // --threads
   int64_t shard_bytes = int64_t{5} << 30;
-  bool reference = true;  // reference/ is written, where there is code for the graph
+  bool reference = true;       // reference/ is written, where there is code for the graph
+  int opset = 0;               // kOnnx: the operator set; 0: the usual one
+  std::optional<DType> dtype;  // kOnnx: the type of its values; unset: as reference/onnx chooses
   ExportSeams seams;
 };
 

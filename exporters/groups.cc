@@ -18,7 +18,10 @@ class Cutter {
     offset_ = bytes;
   }
 
-  void Tensor(int32_t index, const OutputTensor& tensor, const Tiling& tiling) {
+  // What begins at `offset` of its file, behind zeros where that is not the end of what comes before.
+  void Tensor(int32_t index, const OutputTensor& tensor, const Tiling& tiling, int64_t offset) {
+    if (offset != offset_) open_ = false;
+    offset_ = offset;
     if (tensor.bytes == 0 || tiling.tiles <= 1) {
       int64_t extra = tiling.cost - tensor.bytes;
       if (open_) {
@@ -87,7 +90,8 @@ Groups CutFiles(const std::vector<OutputFile>& files, int64_t share, int64_t til
       for (int64_t t = begin; t < end; ++t) tilings[t] = Cut(file.tensors[t].program, share, tile_bytes);
     });
     for (size_t t = 0; t < tilings.size(); ++t) {
-      cutter.Tensor(static_cast<int32_t>(t), file.tensors[t], tilings[t]);
+      const int64_t offset = static_cast<int64_t>(file.header.size()) + file.tensors[t].offset;
+      cutter.Tensor(static_cast<int32_t>(t), file.tensors[t], tilings[t], offset);
     }
   }
   return result;

@@ -64,7 +64,9 @@ struct ManifestFile {
 struct TwinManifest {
   std::string tool_version;
   Target target = Target::kHf;
-  std::string layout;  // kHf: which of the family's
+  std::string layout;       // kHf: which of the family's
+  int opset = 0;            // kOnnx
+  std::string computed_in;  // kOnnx
   std::string family;
   std::string model_type;
   Provenance provenance;

@@ -21,6 +21,7 @@
 #include "exporters/manifest.pb.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "reference/onnx/write_onnx.h"
 #include "weights/build.h"
 #include "weights/text.h"
 
@@ -100,11 +101,22 @@ class Reader {
     return absl::OkStatus();
   }
 
+  absl::Status ReadOnnxHead() {
+    manifest_.computed_in = proto_.computed_in();
+    const bool onnx = manifest_.target == Target::kOnnx;
+    const bool known = proto_.opset() >= kOldestOnnxOpset && proto_.opset() <= kNewestOnnxOpset &&
+                       DTypeFromName(manifest_.computed_in);
+    if (onnx ? !known : proto_.opset() != 0) return Fail("its operator set is not one that is written");
+    manifest_.opset = static_cast<int>(proto_.opset());
+    return absl::OkStatus();
+  }
+
   absl::Status ReadHead() {
     if (proto_.schema() != "twinforge.manifest.v1") return Fail("it is not of schema twinforge.manifest.v1");
-    if (proto_.target() != "hf" && proto_.target() != "twin")
-      return Fail("its target is neither hf nor twin");
-    manifest_.target = proto_.target() == "hf" ? Target::kHf : Target::kTwin;
+    const std::optional<Target> target = TargetFromName(proto_.target());
+    if (!target) return Fail("its target is none of hf, twin and onnx");
+    manifest_.target = *target;
+    TWIN_RETURN_IF_ERROR(ReadOnnxHead());
     manifest_.tool_version = proto_.tool_version();
     manifest_.layout = proto_.layout();
     manifest_.family = proto_.family();

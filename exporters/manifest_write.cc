@@ -74,7 +74,9 @@ class Writer {
     ManifestProto proto;
     proto.set_schema("twinforge.manifest.v1");
     proto.set_tool_version(kVersion);
-    proto.set_target(request_.plan.target == Target::kHf ? "hf" : "twin");
+    proto.set_target(std::string(TargetName(request_.plan.target)));
+    proto.set_opset(request_.plan.opset);
+    proto.set_computed_in(request_.plan.computed_in);
     proto.set_layout(request_.plan.layout);
     proto.set_family(request_.model.family);
     proto.set_model_type(request_.model.model_type);

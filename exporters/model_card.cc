@@ -128,24 +128,31 @@ std::string Loaders(const Graph& graph, const ExportPlan& plan) {
   return text + "\n";
 }
 
+std::string FormatOf(const ExportPlan& plan) {
+  if (plan.target == Target::kHf) return "the source's own names and layouts";
+  if (plan.target == Target::kTwin) return "twin: tensors named by role, as the recipe lays them";
+  return absl::StrCat("ONNX, operator set ", plan.opset, ", computed in ", plan.computed_in,
+                      ": `model.onnx`, its weights in `model.onnx.data`");
+}
+
 }  // namespace
 
 std::string ModelCard(const Model& model, const Graph& graph, const ExportPlan& plan,
                       const Provenance& provenance) {
   std::string kept = KeptFrontMatter(model.root);
-  std::string text =
-      absl::StrCat("---\n", kept, "library_name: ", plan.target == Target::kHf ? "transformers" : "twinforge",
-                   "\ntags:\n- twinforge\n---\n\n");
+  std::string text = absl::StrCat("---\n", kept, "library_name: ",
+                                  plan.target == Target::kHf     ? "transformers"
+                                  : plan.target == Target::kOnnx ? "onnx"
+                                                                 : "twinforge",
+                                  "\ntags:\n- twinforge\n---\n\n");
   absl::StrAppend(&text, "# A TPU twin (", model.model_type, ")\n\n");
   absl::StrAppend(&text, "Made from its source checkpoint by the recipe `", InCode(provenance.recipe_name),
                   "`", provenance.chip.empty() ? "" : absl::StrCat(" for ", provenance.chip),
                   provenance.shards > 1 ? absl::StrCat(", ", provenance.shards, " shards") : "", ".\n\n");
   absl::StrAppend(&text, "**Fidelity: ", provenance.fidelity, ".** ", FidelitySentence(provenance), "\n\n");
   absl::StrAppend(&text, "| | |\n| --- | --- |\n");
-  absl::StrAppend(&text, "| format | ",
-                  plan.target == Target::kHf ? "the source's own names and layouts"
-                                             : "twin: tensors named by role, as the recipe lays them",
-                  " |\n| tensor bytes | ", plan.bytes_out, " |\n| files | ", plan.files.size(), " |\n");
+  absl::StrAppend(&text, "| format | ", FormatOf(plan), " |\n| tensor bytes | ", plan.bytes_out,
+                  " |\n| files | ", plan.files.size(), " |\n");
   std::map<std::string, int64_t> fates;
   for (const LedgerRow& row : plan.ledger) ++fates[std::string(FateName(row.fate))];
   absl::StrAppend(&text, "| source tensors |");

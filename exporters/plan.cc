@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "exporters/exporter.h"
@@ -14,6 +15,7 @@
 #include "exporters/manifest.h"
 #include "exporters/plan_parts.h"
 #include "exporters/reference_files.h"
+#include "reference/onnx/write_onnx.h"
 
 namespace twinforge {
 namespace {
@@ -47,10 +49,11 @@ absl::StatusOr<Content> HfContent(const Model& model) {
   return first;
 }
 
-absl::StatusOr<Content> TwinContent(const Model& model) {
+// An ONNX model says itself what it takes, and shows no padded vocabulary: it goes without a config.
+absl::StatusOr<Content> TwinContent(const Model& model, Target target) {
   Content content;
   content.tensors = TwinTensors(model.graph);
-  if (model.layouts.empty()) return content;
+  if (model.layouts.empty() || target == Target::kOnnx) return content;
   absl::StatusOr<JsonValue> config = ConfigFromGraph(model.layouts[0], model.graph, model.config);
   if (config.ok()) {
     content.config = *std::move(config);
@@ -118,6 +121,36 @@ OutputFile MakeFile(std::string name, std::vector<TwinTensor> tensors, const Met
   return file;
 }
 
+// What an ONNX model's operators were written from, for whoever finds the file alone.
+std::vector<std::pair<std::string, std::string>> OnnxMetadata(const Model& model) {
+  std::set<std::string> steps;
+  for (const Node& node : model.graph.nodes()) steps.insert(node.step);
+  for (const auto& [role, param] : model.graph.params()) steps.insert(param.laid_by);
+  steps.erase("");
+  return {{"org.twinforge.family", model.family},
+          {"org.twinforge.model_type", model.model_type},
+          {"org.twinforge.steps", absl::StrJoin(steps, "; ")}};
+}
+
+// model.onnx, and the file that its weights lie in.
+absl::Status AddOnnx(const Model& model, const ExportOptions& options, ExportPlan& plan) {
+  OnnxWriteOptions writing{.dtype = options.dtype, .metadata = OnnxMetadata(model)};
+  if (options.opset != 0) writing.opset = options.opset;
+  TWIN_ASSIGN_OR_RETURN(WrittenOnnx written, WriteOnnx(model.graph, writing));
+  plan.opset = writing.opset;
+  plan.computed_in = written.computed_in;
+  OutputFile file{.name = kOnnxDataName};
+  for (OnnxStoredWeight& weight : written.weights) {
+    file.bytes = weight.offset + weight.bytes;
+    plan.bytes_out += weight.bytes;
+    file.tensors.push_back({std::move(weight.tensor.name), std::move(weight.tensor.program),
+                            std::move(weight.tensor.roles), weight.offset, weight.bytes});
+  }
+  plan.files.push_back(std::move(file));
+  plan.small_files.push_back({kOnnxModelName, std::move(written.model)});
+  return absl::OkStatus();
+}
+
 // 4- and 6-bit tensors must fill whole bytes.
 absl::Status CheckPacking(const std::vector<TwinTensor>& tensors) {
   for (const TwinTensor& tensor : tensors) {
@@ -129,6 +162,17 @@ absl::Status CheckPacking(const std::vector<TwinTensor>& tensors) {
   return absl::OkStatus();
 }
 
+void AddTensorFiles(const ExportOptions& options, std::vector<TwinTensor> tensors, ExportPlan& plan) {
+  std::vector<std::vector<TwinTensor>> shards =
+      Shard(std::move(tensors), std::max<int64_t>(1, options.shard_bytes));
+  Metadata metadata = {{"format", "pt"}, {"twin", "twin.manifest.textproto"}};
+  if (options.target == Target::kTwin) metadata[0].second = "twin";
+  for (size_t i = 0; i < shards.size(); ++i) {
+    plan.files.push_back(MakeFile(FileName(i, shards.size()), std::move(shards[i]), metadata));
+    for (const OutputTensor& tensor : plan.files.back().tensors) plan.bytes_out += tensor.bytes;
+  }
+}
+
 // ---- small files
 
 absl::Status AddSmallFiles(const Model& model, const JsonValue& config, ExportPlan& plan) {
@@ -136,7 +180,10 @@ absl::Status AddSmallFiles(const Model& model, const JsonValue& config, ExportPl
     plan.small_files.push_back({std::move(name), std::move(content)});
   };
   if (!config.is_null()) add("config.json", config.Text() + "\n");
-  TWIN_ASSIGN_OR_RETURN(const JsonValue generation, TwinGenerationConfig(model, model.graph));
+  JsonValue generation = JsonValue::Null();
+  if (plan.target != Target::kOnnx) {
+    TWIN_ASSIGN_OR_RETURN(generation, TwinGenerationConfig(model, model.graph));
+  }
   if (!generation.is_null()) add("generation_config.json", generation.Text() + "\n");
   if (plan.files.size() > 1) add("model.safetensors.index.json", IndexText(plan.files));
   std::set<std::string> written;
@@ -187,6 +234,17 @@ absl::Status CheckLedger(const Model& model, ExportPlan& plan) {
 
 }  // namespace
 
+absl::string_view TargetName(Target target) {
+  return target == Target::kHf ? "hf" : target == Target::kTwin ? "twin" : "onnx";
+}
+
+std::optional<Target> TargetFromName(absl::string_view name) {
+  for (Target target : {Target::kHf, Target::kTwin, Target::kOnnx}) {
+    if (TargetName(target) == name) return target;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& options) {
   if (model.unlisted.tensors > 0) {
     return Error(1414, "--from-config",
@@ -194,21 +252,18 @@ absl::StatusOr<ExportPlan> PlanExport(const Model& model, const ExportOptions& o
                               " tensors, too many to plan one by one"),
                  "`twinforge inspect` and `twinforge score` count them");
   }
-  TWIN_ASSIGN_OR_RETURN(Content content,
-                        options.target == Target::kHf ? HfContent(model) : TwinContent(model));
+  TWIN_ASSIGN_OR_RETURN(
+      Content content, options.target == Target::kHf ? HfContent(model) : TwinContent(model, options.target));
   TWIN_RETURN_IF_ERROR(CheckPacking(content.tensors));
   ExportPlan plan;
   plan.target = options.target;
   if (content.layout != nullptr) plan.layout = content.layout->name;
   plan.warnings = std::move(content.warnings);
-  if (options.reference) TWIN_RETURN_IF_ERROR(AddReference(model, content, plan));
-  std::vector<std::vector<TwinTensor>> shards =
-      Shard(std::move(content.tensors), std::max<int64_t>(1, options.shard_bytes));
-  Metadata metadata = {{"format", "pt"}, {"twin", "twin.manifest.textproto"}};
-  if (options.target == Target::kTwin) metadata[0].second = "twin";
-  for (size_t i = 0; i < shards.size(); ++i) {
-    plan.files.push_back(MakeFile(FileName(i, shards.size()), std::move(shards[i]), metadata));
-    for (const OutputTensor& tensor : plan.files.back().tensors) plan.bytes_out += tensor.bytes;
+  if (options.target == Target::kOnnx) {
+    TWIN_RETURN_IF_ERROR(AddOnnx(model, options, plan));
+  } else {
+    if (options.reference) TWIN_RETURN_IF_ERROR(AddReference(model, content, plan));
+    AddTensorFiles(options, std::move(content.tensors), plan);
   }
   TWIN_RETURN_IF_ERROR(AddSmallFiles(model, content.config, plan));
   TWIN_RETURN_IF_ERROR(CheckLedger(model, plan));

@@ -95,7 +95,7 @@ std::string DigestOf(const ExportPlan& plan, const std::vector<SourceFile>& sour
     sha.Add(length.data(), static_cast<int64_t>(length.size()));
     sha.Add(text.data(), static_cast<int64_t>(text.size()));
   };
-  add(absl::StrCat("twinforge plan 1 ", plan.target == Target::kHf ? "hf" : "twin"));
+  add(absl::StrCat("twinforge plan 1 ", TargetName(plan.target)));
   for (const SourceFile& file : sources)
     add(absl::StrCat(file.name, " ", file.bytes, " ", file.header_sha256));
   for (const OutputFile& file : plan.files) {

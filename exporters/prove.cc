@@ -21,6 +21,8 @@
 #include "exporters/prove_structure.h"
 #include "exporters/reference_files.h"
 #include "exporters/tensor_hash.h"
+#include "ir/text.h"
+#include "reference/onnx/write_onnx.h"
 #include "weights/build.h"
 #include "weights/text.h"
 
@@ -65,23 +67,32 @@ std::string HeaderOf(const ManifestSourceFile& file) {
 // What each tensor of one file hashes to, as the file passes by from its beginning.
 class PassingTensors {
  public:
-  // Without it no tensor is expected. An importer found the header sound.
+  // Without one of these no tensor is expected. An importer found the header sound.
   absl::Status Expect(const std::string& path) {
     TWIN_ASSIGN_OR_RETURN(const std::string bytes, ReadHeaderBytes(path));
     TWIN_ASSIGN_OR_RETURN(ReadHeader header, ParseHeader(absl::string_view(bytes).substr(8), path));
-    entries_ = std::move(header.entries);
-    at_ = static_cast<int64_t>(bytes.size());
+    int64_t at = static_cast<int64_t>(bytes.size());
+    for (const HeaderEntry& entry : header.entries) {
+      entries_.push_back({entry.name, at, entry.bytes});
+      at += entry.bytes;
+    }
     return absl::OkStatus();
+  }
+  // The tensors of a file without a header, as a forge lays those of `graph`.
+  void ExpectAligned(const Graph& graph) {
+    for (const OnnxStoredWeight& weight : PlacedInOnnx(graph))
+      entries_.push_back({weight.tensor.name, weight.offset, weight.bytes});
   }
 
   void Add(int64_t offset, const char* bytes, int64_t count) {
     const int64_t end = offset + count;
-    while (next_ < entries_.size() && at_ < end) {
-      const int64_t from = std::max(at_, offset), till = std::min(end, at_ + entries_[next_].bytes);
+    while (next_ < entries_.size() && entries_[next_].at < end) {
+      const Passing& tensor = entries_[next_];
+      const int64_t from = std::max(tensor.at, offset), till = std::min(end, tensor.at + tensor.bytes);
       hash_.Add(bytes + (from - offset), till - from);
-      if (till < at_ + entries_[next_].bytes) return;
-      at_ += entries_[next_].bytes;
-      hashes_[entries_[next_++].name] = hash_.Finish();
+      if (till < tensor.at + tensor.bytes) return;
+      hashes_[tensor.name] = hash_.Finish();
+      ++next_;
     }
   }
   // Tensors without elements at the end of a file pass with its last byte.
@@ -91,8 +102,12 @@ class PassingTensors {
   }
 
  private:
-  std::vector<HeaderEntry> entries_;  // ascending by offset, without gaps
-  int64_t at_ = 0;                    // where the next one begins
+  struct Passing {
+    std::string name;
+    int64_t at = 0;  // where it begins
+    int64_t bytes = 0;
+  };
+  std::vector<Passing> entries_;  // ascending
   size_t next_ = 0;
   TensorHash hash_;
   std::map<std::string, std::string> hashes_;
@@ -274,6 +289,8 @@ void Prover::CheckOrigins() {
   for (absl::string_view name : kSourceTexts) known.emplace(name);
   for (const ManifestTensor& tensor : manifest_.tensors) known.insert(tensor.file);
   for (const std::string& name : manifest_.companions) known.insert(CompanionInTwin(name));
+  if (manifest_.target == Target::kOnnx)
+    known.insert(kOnnxModelName);  // written anew where recipes are known
   for (const ManifestFile& file : manifest_.files) {
     if (absl::StartsWith(file.name, kReferenceFolder)) continue;  // held against the graph by the structure
     if (known.count(file.name) == 0)
@@ -321,7 +338,13 @@ absl::Status Prover::CheckFile(const ManifestFile& said, bool has_tensors) {
     return absl::OkStatus();
   }
   PassingTensors tensors;
-  if (const absl::Status sound = has_tensors ? tensors.Expect(path) : absl::OkStatus(); !sound.ok()) {
+  const bool aligned = has_tensors && manifest_.target == Target::kOnnx;
+  if (aligned) {
+    const absl::StatusOr<Graph> graph = ParseGraph(manifest_.graph);  // refuted by the structure
+    if (graph.ok()) tensors.ExpectAligned(*graph);
+  }
+  if (const absl::Status sound = has_tensors && !aligned ? tensors.Expect(path) : absl::OkStatus();
+      !sound.ok()) {
     if (ExitCodeOf(sound) == ExitCode::kTransient) return sound;
     Refuted("files", said.name, absl::StrCat("rows of tensors place them there, and ", Sentence(sound)));
     return absl::OkStatus();

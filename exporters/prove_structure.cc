@@ -89,7 +89,7 @@ class StructureProver {
   }
 
   absl::StatusOr<std::vector<TwinTensor>> TensorsOf(const Graph& graph) const {
-    if (manifest_.target == Target::kTwin) return TwinTensors(graph);
+    if (manifest_.target != Target::kHf) return TwinTensors(graph);
     const Layout* layout = FindLayout();
     if (layout == nullptr)
       return absl::NotFoundError("the source's family has no layout of the name in the manifest");
@@ -132,7 +132,7 @@ class StructureProver {
       if (absl::StartsWith(file.name, kReferenceFolder)) said.insert(file.name);
     }
     if (said.empty()) return;
-    const Layout* layout = manifest_.target == Target::kTwin ? nullptr : FindLayout();
+    const Layout* layout = manifest_.target != Target::kHf ? nullptr : FindLayout();
     const absl::StatusOr<std::vector<SmallFile>> files = TwinReference(graph, tensors, layout);
     if (!files.ok()) return Refuted(kReferenceFolder, Sentence(files.status()));
     for (const SmallFile& file : *files) {
@@ -175,6 +175,7 @@ class StructureProver {
   }
 
   void CheckConfig(const Graph& graph) {
+    if (manifest_.target == Target::kOnnx) return;  // it has none
     absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(root_, "/config.json"));
     const Layout* layout = manifest_.target == Target::kHf ? FindLayout()
                            : source_.layouts.empty()       ? nullptr
@@ -183,7 +184,7 @@ class StructureProver {
     absl::StatusOr<JsonValue> config = ConfigFromGraph(*layout, graph, source_.config);
     if (!config.ok()) {
       // A native twin need not be sayable in the family's keys; then there is no file to be wrong.
-      if (manifest_.target == Target::kTwin && !there.ok()) return;
+      if (manifest_.target != Target::kHf && !there.ok()) return;
       return Refuted("config.json", Sentence(config.status()));
     }
     CheckText("config.json", there, config->Text() + "\n");
@@ -199,6 +200,7 @@ class StructureProver {
   // Padded places of the vocabulary are no words. Where none is padded the file is the source's own, and
   // judged with the other companions.
   void CheckGenerationConfig(const Graph& graph) {
+    if (manifest_.target == Target::kOnnx) return CheckCarried({});
     absl::StatusOr<JsonValue> generation = TwinGenerationConfig(source_, graph);
     if (!generation.ok()) return Refuted(kGenerationConfigName, Sentence(generation.status()));
     CheckCarried(generation->is_null() ? std::set<std::string>()
@@ -298,6 +300,8 @@ class StructureProver {
     }
     plan.files.resize(files.size());
     plan.target = manifest_.target;
+    plan.opset = manifest_.opset;
+    plan.computed_in = manifest_.computed_in;
     plan.ledger = manifest_.ledger;
     const std::set<absl::string_view> carried(manifest_.companions.begin(), manifest_.companions.end());
     for (const ManifestFile& file : manifest_.files) {

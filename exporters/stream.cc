@@ -76,7 +76,8 @@ struct FileState {
   bool started = false;
   int32_t groups = 0;
   int32_t done = 0;
-  int32_t turn = 0;  // the group that may hash next
+  int32_t turn = 0;    // the group that may hash next
+  int64_t hashed = 0;  // bytes of the file so far
   Sha256 file_hash;
   TensorHash tensor_hash;
   FinishedFile finished;
@@ -303,7 +304,11 @@ void Stream::HashInOrder(const Group& group, const std::byte* data) {
     if (stop_) return;
   }
   HashTensors(group, data);
+  // Between aligned tensors lie zeros, as the file was reserved.
+  const std::vector<std::byte> zeros(static_cast<size_t>(group.offset - state.hashed));
+  state.file_hash.Add(zeros.data(), static_cast<int64_t>(zeros.size()));
   state.file_hash.Add(data, group.bytes);
+  state.hashed = group.offset + group.bytes;
   std::lock_guard<std::mutex> lock(mutex_);
   ++state.turn;
   moved_.notify_all();

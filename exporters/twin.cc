@@ -30,7 +30,7 @@ JsonValue StoredJson(const std::string& root, absl::string_view name) {
 // For each role the program over the twin's tensors that yields its canonical parameter.
 absl::StatusOr<std::map<std::string, WeightPtr>> RolePrograms(const TwinManifest& manifest,
                                                               const Graph& graph, const Model* imported) {
-  if (manifest.target == Target::kTwin) return RolesFromTwin(graph);
+  if (manifest.target != Target::kHf) return RolesFromTwin(graph);
   std::map<std::string, WeightPtr> programs;
   if (imported == nullptr) return programs;
   for (const auto& [role, param] : imported->graph.params()) programs[role] = param.program;

@@ -14,6 +14,7 @@
 #include "exporters/exporter.h"
 #include "exporters/header.h"
 #include "exporters/reference_files.h"
+#include "reference/onnx/write_onnx.h"
 
 namespace twinforge {
 namespace {
@@ -48,7 +49,9 @@ class PlanProver {
                                                               .memory = kNoBudget,
                                                               .threads = 1,
                                                               .shard_bytes = CutAt(manifest_),
-                                                              .reference = HasReference()});
+                                                              .reference = HasReference(),
+                                                              .opset = manifest_.opset,
+                                                              .dtype = DTypeFromName(manifest_.computed_in)});
     if (!plan.ok()) {
       const Diagnostic d = DiagnosticOf(plan.status()).value_or(Diagnostic());
       Refuted("recipe", "layout", absl::StrCat("no forge would write this twin: ", d.place, ": ", d.message));
@@ -101,6 +104,7 @@ class PlanProver {
           "files", file.name,
           absl::StrCat("the manifest says ", row->second->bytes, " bytes, a forge would write ", file.bytes));
     }
+    if (file.header.empty()) return;
     const absl::StatusOr<std::string> header = ReadHeaderBytes(absl::StrCat(root_, "/", file.name));
     if (header.ok() && *header != file.header)
       Refuted("files", file.name, "its header is not the one that a forge would write");
@@ -111,9 +115,11 @@ class PlanProver {
     expected_.insert(file.name);
     if (rows_of_.count(file.name) == 0)
       return Refuted("files", file.name, "a forge would write it, the manifest has no such file");
-    if (file.name != kIndexName) return;
+    if (file.name != kIndexName && file.name != kOnnxModelName) return;
     const absl::StatusOr<std::string> there = ReadTextFile(absl::StrCat(root_, "/", file.name));
     if (!there.ok() || *there == file.content) return;  // one that is not there is found by its hash
+    if (file.name == kOnnxModelName)
+      return Refuted("files", file.name, "it is not the model that the graph gives");
     Refuted("files", file.name,
             absl::StrCat("it is not what a forge would write: ", DocumentDifference(*there, file.content)));
   }

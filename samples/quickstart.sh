@@ -30,8 +30,12 @@ run plan --from-config samples/configs/qwen2.5-7b/config.json --recipe tpu-exact
 run score samples/tiny-llama --recipe tpu-exact-portable --kernel paged --chip v6e --phase prefill --context 512 \
   --against h100_sxm
 
+run export "$out/tiny-llama-native" --to onnx --out "$out/tiny-llama-onnx"
+run inspect "$out/tiny-llama-onnx/model.onnx"
+
 echo
 echo "portable twin (loads in unmodified transformers): $out/tiny-llama-portable"
 echo "native twin:                                      $out/tiny-llama-native"
+echo "as an ONNX model, for any runtime:                $out/tiny-llama-onnx/model.onnx"
 echo "its code, read and run:                          python3 $out/tiny-llama-portable/reference/model.py   (pip install jax)"
 echo "scores of three public models, from their configs: above"

@@ -36,7 +36,7 @@ TEST(Export, AnUntouchedCheckpointIsWrittenAsItWas) {
 }
 
 TEST(Export, BytesDependOnNothingButThePlan) {
-  for (Target target : {Target::kHf, Target::kTwin}) {
+  for (Target target : {Target::kHf, Target::kTwin, Target::kOnnx}) {
     Model model = Twin(target == Target::kHf ? Rewriting::kPad : Rewriting::kNative);
     ExportOptions options = SmallTiles(target);
     const Tree expected = MustForge(model, options);

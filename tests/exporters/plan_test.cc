@@ -71,7 +71,7 @@ TEST(PlanExport, RefusesForHfWhatTheLayoutCannotSay) {
 }
 
 TEST(PlanExport, RefusesToLoseAnElementSilently) {
-  for (Target target : {Target::kHf, Target::kTwin}) {
+  for (Target target : {Target::kHf, Target::kTwin, Target::kOnnx}) {
     auto plan = PlanExport(Twin(Rewriting::kLose), {.target = target});
     Diagnostic d = DiagnosticFor(plan.status());
     EXPECT_EQ(d.code, 1603) << plan.status();
