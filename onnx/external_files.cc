@@ -161,6 +161,16 @@ absl::Status ExternalFiles::Read(const ExternalPlace& at, std::byte* out) {
   return file->CheckUnchanged();
 }
 
+const LeftBytes* ExternalFiles::LeftInFile(const ::onnx::TensorProto& tensor) const {
+  const auto found = left_.find(&tensor);
+  return found == left_.end() || tensor.has_raw_data() ? nullptr : &found->second;
+}
+
+absl::Status ExternalFiles::Read(const LeftBytes& bytes, std::byte* out) const {
+  TWIN_RETURN_IF_ERROR(model_->ReadAt(bytes.offset, bytes.length, out));
+  return model_->CheckUnchanged();
+}
+
 std::vector<std::string> ExternalFiles::locations() const {
   std::vector<std::string> names;
   for (const auto& [name, file] : open_) names.push_back(name);

@@ -1,4 +1,7 @@
-// The files beside a model in which its tensors' bytes lie.
+// The files in which a model's tensors' bytes lie: those beside it, and its own.
+//
+// Large raw data of the model's own file is not read with its message (read_message.h); which tensors left
+// theirs there is noted here, by the tensor's address, and read when asked for, like external data.
 //
 // A location is a relative path. Whatever links stand in it, the file that is read lies below one of two
 // roots: the folder in which the model was named, and the folder of the file that this name leads to (caches
@@ -12,8 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/file.h"
+#include "onnx/model_bytes.h"
 
 namespace onnx {
 class TensorProto;
@@ -28,6 +33,12 @@ struct ExternalPlace {
   int64_t length = 0;
 };
 
+// Raw data in the model's own file.
+struct LeftBytes {
+  int64_t offset = 0;
+  int64_t length = 0;
+};
+
 class ExternalFiles {
  public:
   ExternalFiles() = default;  // no roots: every location is refused
@@ -37,6 +48,16 @@ class ExternalFiles {
   absl::StatusOr<ExternalPlace> Find(const ::onnx::TensorProto& tensor, int64_t wanted,
                                      const std::string& place);
   absl::Status Read(const ExternalPlace& at, std::byte* out);
+  // The file that Find has opened. REQUIRES: it found something at that location.
+  const ReadableFile& FileOf(const ExternalPlace& at) const { return *open_.at(at.location); }
+
+  // That `tensor`'s raw data was left in the model's file; that this is the file.
+  void Leave(const ::onnx::TensorProto& tensor, LeftBytes bytes) { left_[&tensor] = bytes; }
+  void KeepModel(std::shared_ptr<const ModelBytes> model) { model_ = std::move(model); }
+  // nullptr where the message has all there is of `tensor`.
+  const LeftBytes* LeftInFile(const ::onnx::TensorProto& tensor) const;
+  const ModelBytes& model() const { return *model_; }  // REQUIRES: KeepModel was called
+  absl::Status Read(const LeftBytes& bytes, std::byte* out) const;
 
   std::vector<std::string> locations() const;  // those that were found, sorted
 
@@ -44,6 +65,8 @@ class ExternalFiles {
   absl::StatusOr<const ReadableFile*> Open(const std::string& location, const std::string& place);
 
   std::vector<std::string> roots_;
+  std::shared_ptr<const ModelBytes> model_;
+  absl::flat_hash_map<const ::onnx::TensorProto*, LeftBytes> left_;
   std::map<std::string, std::unique_ptr<ReadableFile>> open_;
 };
 

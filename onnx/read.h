@@ -6,7 +6,8 @@
 //   (external_files.h) TF2005  subgraphs, functions or types nested more deeply than kDeepestNesting;
 //   functions that call themselves TF2006  a version of the format that is newer than this reader
 //
-// While it is parsed, the file's bytes and the message are held, twice its size; then the message alone.
+// Large tensors stay in the file (read_message.h): what is held is the message without them, whatever the
+// file's size.
 #ifndef TWINFORGE_ONNX_READ_H_
 #define TWINFORGE_ONNX_READ_H_
 
@@ -16,14 +17,27 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "onnx/model.h"
+#include "onnx/read_message.h"
 
 namespace twinforge {
 
 inline constexpr int kDeepestNesting = 200;
 
+// A message that nobody has checked, and that may be changed. Tensors keep their addresses while it is.
+struct OnnxMessage {
+  std::string path;
+  std::shared_ptr<::onnx::ModelProto> proto;
+  std::shared_ptr<ExternalFiles> files;
+};
+absl::StatusOr<OnnxMessage> ReadOnnxMessage(const std::string& path);
+// The model that `message` is, which it shares: good until the message is changed.
+absl::StatusOr<std::unique_ptr<OnnxModel>> CheckedOnnxModel(const OnnxMessage& message);
+
 absl::StatusOr<std::unique_ptr<OnnxModel>> ReadOnnxModel(const std::string& path);
-// From memory: external data has no roots and is refused. `name` is for diagnostics.
-absl::StatusOr<std::unique_ptr<OnnxModel>> ParseOnnxModel(absl::string_view bytes, const std::string& name);
+// From memory, which is copied: external data has no roots and is refused. `name` is for diagnostics. Raw
+// data of `view_from` bytes and more is read when asked for, as from a file.
+absl::StatusOr<std::unique_ptr<OnnxModel>> ParseOnnxModel(absl::string_view bytes, const std::string& name,
+                                                          int64_t view_from = kViewFrom);
 
 // Whether `path` is called as ONNX files are.
 bool IsOnnxPath(absl::string_view path);

@@ -105,7 +105,15 @@ absl::Status SizeMismatch(const Header& h, const std::string& place, absl::strin
                             ShapeText(h.shape).substr(0, 200), " asks for ", wanted));
 }
 
-absl::Status CheckInline(const TensorProto& t, const Header& h, const std::string& place) {
+// Bytes of raw data, in the message or left in the file; nullopt where there is none.
+std::optional<int64_t> RawBytes(const TensorProto& t, const ExternalFiles& files) {
+  if (const LeftBytes* left = files.LeftInFile(t); left != nullptr) return left->length;
+  if (!t.has_raw_data()) return std::nullopt;
+  return static_cast<int64_t>(t.raw_data().size());
+}
+
+absl::Status CheckInline(const TensorProto& t, const Header& h, const ExternalFiles& files,
+                         const std::string& place) {
   const Field field = FieldOf(h.type);
   for (const Field other :
        {Field::kFloat, Field::kInt32, Field::kString, Field::kInt64, Field::kDouble, Field::kUint64}) {
@@ -114,13 +122,14 @@ absl::Status CheckInline(const TensorProto& t, const Header& h, const std::strin
                    absl::StrCat("holds data in a field that is not ", ElementTypeName(h.type), "'s"));
     }
   }
-  if (t.has_raw_data() && h.type == ElementType::kString) {
+  const std::optional<int64_t> raw = RawBytes(t, files);
+  if (raw && h.type == ElementType::kString) {
     return Error(2003, place, "holds strings as raw bytes, which the format does not know");
   }
   // Where both are present, raw data is what counts.
-  if (t.has_raw_data() && !(t.raw_data().empty() && SizeOf(t, field) != 0)) {
-    const int64_t wanted = PackedBytes(h.type, h.count), has = static_cast<int64_t>(t.raw_data().size());
-    return has == wanted ? absl::OkStatus() : SizeMismatch(h, place, "raw_data", has, wanted);
+  if (raw && !(*raw == 0 && SizeOf(t, field) != 0)) {
+    const int64_t wanted = PackedBytes(h.type, h.count);
+    return *raw == wanted ? absl::OkStatus() : SizeMismatch(h, place, "raw_data", *raw, wanted);
   }
   const int64_t wanted = EntriesFor(h.type, h.count), has = SizeOf(t, field);
   return has == wanted ? absl::OkStatus() : SizeMismatch(h, place, "its data", has, wanted);
@@ -222,7 +231,7 @@ int64_t PackedBytes(ElementType type, int64_t count) { return (count * ElementBi
 absl::Status CheckTensor(const TensorProto& t, ExternalFiles& files, const std::string& place) {
   TWIN_ASSIGN_OR_RETURN(const Header h, HeaderOf(t, place));
   if (t.has_segment()) return Error(2003, place, "is a segment of a tensor, which no reader joins");
-  if (!IsExternal(t)) return CheckInline(t, h, place);
+  if (!IsExternal(t)) return CheckInline(t, h, files, place);
   if (h.type == ElementType::kString) return Error(2003, place, "holds strings as external data");
   return files.Find(t, PackedBytes(h.type, h.count), place).status();
 }
@@ -257,6 +266,12 @@ absl::StatusOr<OnnxTensor> TensorFromProto(const TensorProto& t, std::shared_ptr
     const std::byte* data = bytes->data();
     return FromPacked(h, std::move(bytes), data);
   }
+  if (const LeftBytes* left = files.LeftInFile(t); left != nullptr) {
+    auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(left->length));
+    TWIN_RETURN_IF_ERROR(files.Read(*left, bytes->data()));
+    const std::byte* data = bytes->data();
+    return FromPacked(h, std::move(bytes), data);
+  }
   if (t.has_raw_data() && !(t.raw_data().empty() && h.count != 0)) {
     return FromPacked(h, std::move(owner), reinterpret_cast<const std::byte*>(t.raw_data().data()));
   }
@@ -279,25 +294,29 @@ absl::StatusOr<OnnxTensor> DenseFromSparse(const ::onnx::SparseTensorProto& s, E
   return TakeElements(values, shape, from);
 }
 
-void TensorToProto(const OnnxTensor& tensor, TensorProto& out) {
-  out.set_data_type(static_cast<int32_t>(tensor.type()));
-  for (const int64_t extent : tensor.shape()) out.add_dims(extent);
-  if (tensor.is_string()) {
-    for (const std::string& s : tensor.strings()) out.add_string_data(s);
-    return;
-  }
+std::string PackedData(const OnnxTensor& tensor) {
   const int64_t bits = ElementBits(tensor.type());
-  std::string& raw = *out.mutable_raw_data();
   if (bits >= 8) {
-    raw.assign(reinterpret_cast<const char*>(tensor.bytes()), static_cast<size_t>(tensor.byte_size()));
-    return;
+    return std::string(reinterpret_cast<const char*>(tensor.bytes()),
+                       static_cast<size_t>(tensor.byte_size()));
   }
-  raw.assign(static_cast<size_t>(PackedBytes(tensor.type(), tensor.count())), '\0');
+  std::string packed(static_cast<size_t>(PackedBytes(tensor.type(), tensor.count())), '\0');
   const int64_t per_byte = 8 / bits;
   for (int64_t i = 0; i < tensor.count(); ++i) {
     const int code = static_cast<int>(tensor.bytes()[i]) & ((1 << bits) - 1);
-    raw[i / per_byte] = static_cast<char>(raw[i / per_byte] | code << (i % per_byte * bits));
+    packed[i / per_byte] = static_cast<char>(packed[i / per_byte] | code << (i % per_byte * bits));
   }
+  return packed;
+}
+
+void TensorToProto(const OnnxTensor& tensor, TensorProto& out) {
+  out.set_data_type(static_cast<int32_t>(tensor.type()));
+  for (const int64_t extent : tensor.shape()) out.add_dims(extent);
+  if (!tensor.is_string()) {
+    out.set_raw_data(PackedData(tensor));
+    return;
+  }
+  for (const std::string& s : tensor.strings()) out.add_string_data(s);
 }
 
 }  // namespace twinforge

@@ -1,9 +1,9 @@
 // The bytes of a TensorProto, in all its spellings, as a tensor; and a tensor as a TensorProto.
 //
 //   raw_data         little-endian; sub-byte types packed from the low bits up: a view where a byte is an
-//   element float_data ...   one field per width; FLOAT16 and narrower lie in int32_data as bit patterns,
-//   sub-byte types
-//                    as one packed byte per int32: a view where widths agree
+//                    element; read when asked for where it was left in the file (read_message.h)
+//   float_data ...   one field per width; FLOAT16 and narrower lie in int32_data as bit patterns, sub-byte
+//                    types as one packed byte per int32: a view where widths agree
 //   string_data      strings, and nothing else
 //   external data    read when asked for (external_files.h)
 //   sparse           values at ascending places, linear or by coordinates
@@ -43,6 +43,8 @@ absl::StatusOr<OnnxTensor> TensorFromProto(const ::onnx::TensorProto& tensor,
 absl::StatusOr<OnnxTensor> DenseFromSparse(const ::onnx::SparseTensorProto& tensor, ExternalFiles& files,
                                            int64_t most_elements, const std::string& place);
 
+// The elements as files pack them, what raw_data would hold. REQUIRES: no strings.
+std::string PackedData(const OnnxTensor& tensor);
 // As the standard writes tensors: raw_data, or string_data.
 void TensorToProto(const OnnxTensor& tensor, ::onnx::TensorProto& out);
 
