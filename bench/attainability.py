@@ -1,106 +1,78 @@
 #!/usr/bin/env python3
-"""What the TPU compiler makes of twins beside their sources: docs/attainability.md, from the emitted StableHLO.
+"""What the TPU compiler makes of twins beside their sources: the tables of docs/attainability.md, from the emitted StableHLO.
 
-    attainability.py TWINFORGE CACHE > docs/attainability.md      asks the compiler what CACHE does not hold yet
-    attainability.py TWINFORGE CACHE --only pairs|orient|split    one of its tables
+    attainability.py TWINFORGE CACHE                 writes every table anew into docs/attainability.md
+    attainability.py TWINFORGE CACHE decode steps    these tables alone
 
-TWINFORGE is the tool; it finds libtpu where pip put it, or $TWINFORGE_LIBTPU says where. CACHE is a folder of its
-answers, one JSON file each, so that a run that was ended goes on. No TPU is needed. Sizes are those of published
-configs; what a config says beside sizes is as the family's class has it by default.
+TWINFORGE is the tool; it finds libtpu where pip put it, or $TWINFORGE_LIBTPU says where. CACHE is a folder of the
+compiler's answers (`compile --cache`): a run that was ended goes on, and only what changed is compiled again. No TPU is
+needed. Sizes are those of attainability_models.json, which says where each is from. The tables "kernel" and "jax" are
+made by attainability_jax.py, which needs jax[tpu], and only where a Python that has it is named by $TWINFORGE_JAX.
 """
+import csv
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rms_norm_eps": 1e-5,
-         "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}, "max_position_embeddings": 8192,
-         "tie_word_embeddings": False, "dtype": "bfloat16"}
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PAGE = ROOT / "docs" / "attainability.md"
+NATIVE = ROOT / "recipes" / "library" / "tpu-exact-native.textproto"
 
-
-def llama(hidden, layers, heads, kv, width, words, head_dim=None, **more):
-    config = {**LLAMA, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
-              "num_key_value_heads": kv, "intermediate_size": width, "vocab_size": words, **more}
-    if head_dim:
-        config["head_dim"] = head_dim
-    return config
-
-
-def of(model_type, architecture, base, **more):
-    return {**base, "model_type": model_type, "architectures": [architecture], **more}
-
-
-CONFIGS = {
-    "llama-3.2-1b": llama(2048, 16, 32, 8, 8192, 128256, 64, tie_word_embeddings=True),
-    "llama-3.1-8b": llama(4096, 32, 32, 8, 14336, 128256),
-    "phi-3-mini": of("phi3", "Phi3ForCausalLM", llama(3072, 32, 32, 32, 8192, 32064), original_max_position_embeddings=4096,
-                     pad_token_id=0, rope_parameters={"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 1.0}),
-    "danube-1.8b": of("mistral", "MistralForCausalLM", llama(2560, 24, 32, 8, 6912, 32000), sliding_window=None),
-    "danube3-4b": llama(3840, 24, 32, 8, 10240, 32000),
-    "gemma-2-9b": of("gemma2", "Gemma2ForCausalLM", llama(3584, 42, 16, 8, 14336, 256000, 256), tie_word_embeddings=True,
-                     hidden_activation="gelu_pytorch_tanh", attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
-                     query_pre_attn_scalar=256, sliding_window=4096, attention_bias=False),
-    "qwen2.5-7b": of("qwen2", "Qwen2ForCausalLM", llama(3584, 28, 28, 4, 18944, 152064), use_sliding_window=False),
-    "gpt2": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new", "n_embd": 768,
-             "n_head": 12, "n_layer": 12, "n_positions": 4096, "layer_norm_epsilon": 1e-5, "vocab_size": 50257,
-             "tie_word_embeddings": True, "dtype": "bfloat16"},
-    "mixtral-2x7b": of("mixtral", "MixtralForCausalLM", llama(4096, 32, 32, 8, 14336, 32000), num_local_experts=2,
-                       num_experts_per_tok=2, sliding_window=None),
-    "mixtral-8x7b": of("mixtral", "MixtralForCausalLM", llama(4096, 32, 32, 8, 14336, 32000), num_local_experts=8,
-                       num_experts_per_tok=2, sliding_window=None),
-    "gpt-oss-20b": of("gpt_oss", "GptOssForCausalLM", llama(2880, 24, 64, 8, 2880, 201088, 64), num_local_experts=32,
-                      num_experts_per_tok=4, sliding_window=128, attention_bias=True, swiglu_alpha=1.702, swiglu_limit=7.0,
-                      layer_types=["sliding_attention", "full_attention"] * 12,
-                      rope_parameters={"rope_theta": 150000.0, "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0,
-                                       "beta_slow": 1.0, "original_max_position_embeddings": 4096, "truncate": False}),
-    "qwen3-30b-a3b": of("qwen3_moe", "Qwen3MoeForCausalLM", llama(2048, 48, 32, 4, 6144, 151936, 128), num_experts=128,
-                        num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=True, decoder_sparse_step=1,
-                        mlp_only_layers=[], attention_bias=False, use_sliding_window=False),
-    "deepseek-v3": of("deepseek_v3", "DeepseekV3ForCausalLM", llama(7168, 61, 128, 128, 18432, 129280), kv_lora_rank=512,
-                      q_lora_rank=1536, qk_head_dim=192, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
-                      moe_intermediate_size=2048, n_routed_experts=256, n_shared_experts=1, n_group=8, topk_group=4,
-                      num_experts_per_tok=8, first_k_dense_replace=3, norm_topk_prob=True, routed_scaling_factor=2.5,
-                      rope_interleave=True, attention_bias=False),
-}
-# model, topology, shards
-PAIRS = [("llama-3.2-1b", "v6e:1x1", 1), ("llama-3.1-8b", "v5e:1x1", 1), ("danube-1.8b", "v6e:1x1", 1), ("phi-3-mini", "v5p:1x1x1", 1),
-         ("danube3-4b", "v6e:1x1", 1), ("gemma-2-9b", "v5e:1x1", 1), ("gpt2", "v4:1x1x1", 1), ("mixtral-2x7b", "v6e:1x1", 1),
-         ("mixtral-8x7b", "tpu7x:1x1x1", 1), ("gpt-oss-20b", "v6e:1x1", 1), ("qwen3-30b-a3b", "tpu7x:1x1x1", 1),
-         ("deepseek-v3", "tpu7x:1x1x1", 1)]
+# model, topology; each on one device.
+PAIRS = [("llama-3.2-1b", "v6e:1x1"), ("llama-3.1-8b", "v5e:1x1"), ("granite-3b", "v6e:1x1"), ("phi-3-mini", "v5p:1x1x1"),
+         ("llama-8b-hd120", "v6e:1x1"), ("gemma-2-9b", "v5e:1x1"), ("gpt2-medium", "v4:1x1x1"), ("mixtral-2x7b", "v6e:1x1"),
+         ("mixtral-8x7b", "tpu7x:1x1x1"), ("gpt-oss-20b", "v6e:1x1"), ("qwen3-30b-a3b", "tpu7x:1x1x1"),
+         ("deepseek-v3", "tpu7x:1x1x1")]
+PHASES = {"decode": (8, 2048), "prefill": (1, 512)}  # batch, context
 # As cost/compiled/layers.csv has them: model there, model here.
-RECORDED = [("llama1b", "llama-3.2-1b"), ("llama8b", "llama-3.1-8b"), ("phi3", "phi-3-mini"), ("phi2", "danube-1.8b"),
+RECORDED = [("llama1b", "llama-3.2-1b"), ("llama8b", "llama-3.1-8b"), ("phi3", "phi-3-mini"), ("phi2", "granite-3b"),
             ("gemma9b", "gemma-2-9b"), ("qwen7b", "qwen2.5-7b"), ("gptoss", "gpt-oss-20b"), ("qwen3moe", "qwen3-30b-a3b")]
 REST = 'in_out: "o|gate|up|down|router" out_in: "q|k|v"'
+STACK = "step { stack_experts { } } "
 ORIENT = {
-    "q, k, v [out,in], rest [in,out]": "step { stack_experts { } } step { orient_weights { %s } }" % REST,
-    "that, qkv and gate/up fused": "step { stack_experts { } } step { orient_weights { %s } } step { fuse_qkv { } } step { fuse_gate_up { } }" % REST,
-    "everything [in,out]": 'step { stack_experts { } } step { orient_weights { in_out: "q|k|v|o|gate|up|down|router" } }',
+    "q, k, v [out,in], rest [in,out]": (STACK + "step { orient_weights { %s } }" % REST, "qkv_oi_rest_io"),
+    "that, qkv and gate/up fused": (STACK + "step { orient_weights { %s } } step { fuse_qkv { } } step { fuse_gate_up { } }" % REST, "qkv_oi_rest_io+fused"),
+    "everything [in,out]": (STACK + 'step { orient_weights { in_out: "q|k|v|o|gate|up|down|router" } }', "w_in_out"),
 }
-STEP = ["--batch", "8", "--context", "2048"]
+
+
+def models():
+    """Key -> entry of attainability_models.json."""
+    return {entry["key"]: entry for entry in json.loads((HERE / "attainability_models.json").read_text())["models"]}
+
+
+def config_of(entry):
+    """As config.json has it; a change to null takes the key away."""
+    config = {**entry["config"], **entry["changed"]}
+    return {key: value for key, value in config.items() if value is not None or key not in entry["changed"] or key == "sliding_window"}
 
 
 class Asker:
     def __init__(self, tool, cache):
-        self.tool, self.cache = tool, cache
+        self.tool, self.cache, self.models = tool, cache, models()
         cache.mkdir(parents=True, exist_ok=True)
 
-    def __call__(self, name, *words):
-        """The verb's JSON; a diagnostic's in place of it."""
-        path = self.cache / (re.sub(r"[^\w.-]+", "_", name) + ".json")
-        if not path.exists():
-            began = time.monotonic()
-            done = subprocess.run([self.tool, "compile", *map(str, words), "--format", "json"], capture_output=True, text=True)
-            answer = json.loads(done.stdout)
-            answer["seconds"] = time.monotonic() - began
-            print(f"{name}: exit {done.returncode}, {answer['seconds']:.0f} s", file=sys.stderr, flush=True)
-            path.write_text(json.dumps(answer))
-        return json.loads(path.read_text())
+    def run(self, *words):
+        done = subprocess.run([self.tool, *map(str, words), "--format", "json"], capture_output=True, text=True)
+        try:
+            return json.loads(done.stdout)
+        except json.JSONDecodeError:
+            sys.exit(f"{' '.join(map(str, words))}: exit {done.returncode}, {done.stderr}")
+
+    def compile(self, *words):
+        began = time.monotonic()
+        answer = self.run("compile", *words, "--cache", self.cache / "answers", "--timeout", 3600)
+        print(f"{time.monotonic() - began:6.0f} s  compile {' '.join(str(word).split('/')[-1] for word in words)}", file=sys.stderr, flush=True)
+        return answer
 
     def config(self, model):
-        path = self.cache / f"{model}.config.json"
-        path.write_text(json.dumps(CONFIGS[model]))
+        path = self.cache / f"{model}.json"
+        path.write_text(json.dumps(config_of(self.models[model])))
         return path
 
     def recipe(self, name, steps):
@@ -108,6 +80,12 @@ class Asker:
         path.write_text(f'name: "{name}" description: "{name}" require: REASSOCIATED {steps}\n')
         return path
 
+    def pair(self, model, topology, phase, *words):
+        batch, context = PHASES[phase]
+        return self.compile("--from-config", self.config(model), "--topology", topology, "--phase", phase, "--batch", batch, "--context", context, *words)
+
+
+# ---- figures of an answer
 
 def layers_of(side):
     """The parts that are layers, of a side of an answer; None: refused."""
@@ -117,7 +95,12 @@ def layers_of(side):
     return layers if layers and all(row["compiled"] for row in layers) else None
 
 
+def head_of(side):
+    return next((row for row in side.get("modules", []) if row["kind"] == "head" and row["compiled"]), None)
+
+
 def total(layers, key):
+    """Of one layer of each kind."""
     if key == "copies":
         return sum(len(row[key]) for row in layers)
     if key == "collectives":
@@ -127,18 +110,16 @@ def total(layers, key):
     return sum(row[key] for row in layers)
 
 
+def all_layers(layers):
+    return sum(row["count"] * row["cycles"] for row in layers)
+
+
 def change(before, after):
     return "–" if not before else f"{100 * (after / before - 1):+.1f} %"
 
 
 def mib(count):
     return f"{count / 2**20:,.1f}"
-
-
-def off(layers):
-    """The largest difference between the compiler's argument bytes and the tile rule's, of the parts."""
-    worst = max((row["memory"].get("off", 0) for row in layers), key=abs)
-    return f"{100 * worst:+.2f} %"
 
 
 def why(side):
@@ -150,140 +131,204 @@ def why(side):
     return errors[0].splitlines()[0][:160] if errors else "no layer"
 
 
-def pair_rows(ask):
-    for model, topology, shards in PAIRS:
-        words = ["--from-config", ask.config(model), "--topology", topology, "--shards", shards, *STEP]
-        native = ask(f"{model} {topology} native", *words, "--recipe", "tpu-exact-native")
-        # No paged kernel serves latent attention.
-        paged = {} if model == "deepseek-v3" else ask(f"{model} {topology} paged", *words, "--recipe", "tpu-exact-native", "--kernel", "paged")
-        yield model, topology, native, paged
+def arrow(before, after):
+    return f"{before} → {after}" if before != after else before
 
 
-def pairs_table(ask):
-    print("| model, chip | source: cycles | twin | for the paged kernel | padding, MiB | copies | memory off |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    slowest, worst, notes = 0, 0, []
-    for model, topology, native, paged in pair_rows(ask):
-        name = f"{model}, {topology}"
-        if "error" in native:
-            notes.append(f"{name}: {native['error']['message']}")
+def sign(before, after, least=0.01):
+    ratio = after / before - 1 if before else 0
+    return "gain" if ratio < -least else "loss" if ratio > least else "none"
+
+
+def markdown(head, rows):
+    return "\n".join(["| " + " | ".join(head) + " |", "| --- |" + " --- |" * (len(head) - 1)] + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
+
+
+# ---- twelve pairs
+
+def rungs(score, words=("R2", "R3", "R4")):
+    """Milliseconds of the layers at these rungs."""
+    sums = [0.0] * 9
+    for op in score["ops"]:
+        if op["path"].startswith("layers."):
+            for rung, seconds in enumerate(op["added_seconds"]):
+                sums[rung] += seconds
+    return {f"R{rung}": 1e3 * sum(sums[:rung + 1]) for rung in range(9) if f"R{rung}" in words}
+
+
+def predicted(ask, model, topology, phase):
+    """What the cost model says of the layers: (rungs of source, of twin, the compiler's word as it foresees it)."""
+    batch, context = PHASES[phase]
+    step = ["--from-config", ask.config(model), "--chip", topology.split(":")[0], "--phase", phase, "--batch", batch, "--context", context - (phase == "decode")]
+    score = ask.run("score", *step, "--recipe", "tpu-exact-native")
+    advice = next((row for row in ask.run("advise", *step).get("advice", []) if row["recipe"] == "tpu-exact-native"), None)
+    if "ladder" not in score:
+        return None, None, advice
+    return rungs(score), rungs(score["twin"]), advice
+
+
+WORD = {"gain": "gain", "loss": "loss", "no change": "none", "unknown": "unknown"}
+
+
+def pairs_table(ask, phase):
+    rows, memory, notes = [], [], []
+    agree = judged = 0
+    for model, topology in PAIRS:
+        name = f"{model}, {topology.split(':')[0]}"
+        answer = ask.pair(model, topology, phase, "--recipe", "tpu-exact-native")
+        if "error" in answer:
+            notes.append(f"- {name}: {answer['error']['message']}")
             continue
-        before, after, padded = (layers_of(side) for side in (native.get("source"), native["twin"], paged.get("twin")))
+        before, after = layers_of(answer.get("source")), layers_of(answer["twin"])
+        of_source, of_twin, advice = predicted(ask, model, topology, phase)
+        foreseen = WORD[advice["compiler"]] if advice else "unknown"
+        rung = [arrow(f"{of_source[key]:.3g}", f"{of_twin[key]:.3g}") if of_source else "–" for key in ("R2", "R3", "R4")]
         if before is None or after is None:
-            notes.append(f"{name}: {why(native.get('source') if before is None else native['twin'])}")
+            side = "source" if before is None else "twin"
+            notes.append(f"- {name}: the compiler refuses the {side}: {why(answer.get('source') if before is None else answer['twin'])}")
+            if after is None:
+                continue
+            rows.append([name, "refused", f"{all_layers(after):,}", *rung, f"{foreseen}, –", mib(total(after, "padding")), total(after, "copies"), total(after, "collectives")])
             continue
-        parts = len(native["source"]["modules"]) + len(native["twin"]["modules"])
-        slowest = max(slowest, native["seconds"] / parts)
-        worst = max([worst, *(abs(row["memory"].get("off", 0)) for row in before + after)])
-        cycles = total(before, "cycles")
-        cells = [name, f"{cycles:,}", f"{total(after, 'cycles'):,} ({change(cycles, total(after, 'cycles'))})",
-                 "–" if padded is None else f"{total(padded, 'cycles'):,} ({change(cycles, total(padded, 'cycles'))})",
-                 f"{mib(total(before, 'padding'))} → {mib(total(after, 'padding'))}",
-                 f"{total(before, 'copies')} → {total(after, 'copies')}", f"{off(before)}, {off(after)}"]
-        print("| " + " | ".join(cells) + " |")
-    print(f"\nMemory: over all parts of these rows the compiler's argument bytes are within {100 * worst:.2f} % of the tile rule's. "
-          f"The slowest pair took {slowest:.0f} s a part.\n")
-    for note in notes:
-        print(f"- not compiled: {note}")
+        found = sign(all_layers(before), all_layers(after))
+        if of_source and of_twin["R4"] != of_source["R4"]:
+            foreseen = sign(of_source["R4"], of_twin["R4"]) if foreseen == "unknown" else foreseen
+        if foreseen != "unknown":
+            judged += 1
+            agree += foreseen == found
+        rows.append([name, f"{all_layers(before):,}", f"{all_layers(after):,} ({change(all_layers(before), all_layers(after))})", *rung,
+                     f"{foreseen}, {found}", arrow(mib(total(before, "padding")), mib(total(after, "padding"))),
+                     arrow(str(total(before, "copies")), str(total(after, "copies"))), arrow(str(total(before, "collectives")), str(total(after, "collectives")))])
+        memory.append((name, answer))
+    text = markdown(["model, chip", "source, cycles", "twin, cycles", "R2, ms", "R3, ms", "R4, ms", "sign: foreseen, compiled", "padding, MiB", "copies", "collectives"], rows)
+    text += f"\n\nForeseen and compiled signs agree in {agree} of the {judged} pairs of which a sign is foreseen."
+    text += "\n\n" + memory_table(memory) if memory else ""
+    return text + ("\n\n" + "\n".join(notes) if notes else "")
 
+
+def memory_table(answers):
+    rows, worst = [], 0.0
+    for name, answer in answers:
+        cells = [name]
+        for side in ("source", "twin"):
+            counted = answer[side]["predicted"]
+            tile = max((row["memory"].get("off", 0) for row in answer[side]["modules"] if row["compiled"]), key=abs)
+            if "refused" in counted:
+                cells += [f"{tile:+.2%}", "–", "–"]
+                continue
+            cells.append(f"{tile:+.2%}")
+            for what in ("weights", "cache"):
+                off = counted[what]["off"]
+                cells.append("–" if off is None else f"{off:+.2%}")
+                worst = max(worst, abs(off or 0))
+        rows.append([cell.replace("%", " %") for cell in cells])
+    head = ["memory off: model, chip", "source: tile rule", "weights", "cache", "twin: tile rule", "weights", "cache"]
+    return markdown(head, rows) + f"\n\nFurthest of weights and caches: {100 * worst:.2f} %."
+
+
+# ---- orientation, role by role
 
 def recorded(generation, model, rewrite):
-    import csv
-    table = Path(__file__).resolve().parents[1] / "cost" / "compiled" / "layers.csv"
+    table = ROOT / "cost" / "compiled" / "layers.csv"
     rows = {row["rewrite"]: int(row["est_cycles"]) for row in csv.DictReader(table.open(newline=""))
             if (row["generation"], row["model"], row["phase"], row["mode"]) == (generation, model, "decode8", "default")}
     return change(rows["src"], rows[rewrite]) if "src" in rows and rewrite in rows else "–"
 
 
 def orient_table(ask):
-    words = {"q, k, v [out,in], rest [in,out]": "qkv_oi_rest_io", "that, qkv and gate/up fused": "qkv_oi_rest_io+fused", "everything [in,out]": "w_in_out"}
-    print("| layer, v6e | " + " | ".join(f"{name}: emitted, recorded" for name in ORIENT) + " |")
-    print("| --- |" + " --- |" * len(ORIENT))
+    rows = []
     for there, model in RECORDED:
-        cells = []
-        for index, (name, steps) in enumerate(ORIENT.items()):
-            answer = ask(f"{model} v6e orient {index}", "--from-config", ask.config(model), "--topology", "v6e:1x1", *STEP,
-                         "--recipe", ask.recipe(f"orient-{index}", steps))
+        cells = [model if there != "phi2" else f"{model} (recorded: phi-2)"]
+        for index, (steps, rewrite) in enumerate(ORIENT.values()):
+            answer = ask.pair(model, "v6e:1x1", "decode", "--recipe", ask.recipe(f"orient-{index}", steps))
             before, after = layers_of(answer.get("source")), layers_of(answer.get("twin"))
             if before is None or after is None:
                 cells.append(answer.get("error", {}).get("message") or why(answer["twin"]))
                 continue
-            other = "" if there != "phi2" else " (phi-2)"
-            cells.append(f"{change(total(before, 'cycles'), total(after, 'cycles'))}, {recorded('v6e', there, words[name])}{other}")
-        print(f"| {model} | " + " | ".join(cells) + " |")
+            cells.append(f"{change(all_layers(before), all_layers(after))}, {recorded('v6e', there, rewrite)}")
+        rows.append(cells)
+    return markdown(["layer, v6e, decode"] + [f"{name}: emitted, recorded" for name in ORIENT], rows)
 
 
-# ---- 28 heads on 8 devices
+# ---- each step of the recipe
 
-# Which axis of a source's tensor is cut, by the end of its name; weights lie [out, in].
-CUT = {"attn.q": 0, "attn.k": 0, "attn.v": 0, "attn.q_bias": 0, "attn.k_bias": 0, "attn.v_bias": 0, "attn.o": 1, "mlp.gate": 0, "mlp.up": 0, "mlp.down": 1}
-# Of its cache [batch, place, kv head, head_dim].
-CACHES = {"held whole": None, "cut along sequences": 0, "cut along places": 1, "cut along head_dim": 3}
-
-
-def cut_by_hand(text, arguments, cache_axis, parts=8):
-    """The source's module with its tensors cut over `parts` devices, where heads do not divide: by rows and columns."""
-    text = text.replace("\n", f'\n  sdy.mesh @mesh = <["model"={parts}]>\n', 1)
-    text = text.replace("mhlo.num_partitions = 1 :", f"mhlo.num_partitions = {parts} :", 1)
-    start = text.index("func.func public @main(")
-    end = text.index(") -> (", start)
-    places = iter(arguments)
-
-    def cut(found):
-        argument = next(places)
-        axis = cache_axis if argument["kind"] == "cache" else None
-        if argument["kind"] == "weight":
-            axis = next((cut for name, cut in CUT.items() if argument["name"].endswith(name)), None)
-        if axis is None or argument["shape"][axis] % parts:
-            return found.group(0)
-        split = ", ".join('{"model"}' if i == axis else "{}" for i in range(len(argument["shape"])))
-        attributes = ", ".join(filter(None, [f"sdy.sharding = #sdy.sharding<@mesh, [{split}]>", found.group(2)]))
-        return f"{found.group(1)} {{{attributes}}}"
-
-    head = re.sub(r"(%[^\s:]+: tensor<[^>]*>)(?: \{([^}]*)\})?", cut, text[start:end])
-    return text[:start] + head + text[end:]
+def without_role(text, roles):
+    """The recipe's text with these roles lying as published."""
+    return re.sub(r'in_out: "([^"]*)"', lambda found: 'in_out: "%s"' % "|".join(role for role in found.group(1).split("|") if role not in roles), text)
 
 
-def split_table(ask):
-    model, topology = "qwen2.5-7b", "v6e:2x4"
-    config = ask.config(model)
-    twin = ask(f"{model} 8-way twin", "--from-config", config, "--topology", topology, "--shards", 8, *STEP, "--recipe", "tpu-exact-native")
-    folder = ask.cache / "source-parts"
-    if not folder.exists():
-        subprocess.run([ask.tool, "export", "--from-config", config, "--to", "stablehlo", "--parts", "--phase", "decode", *STEP, "--out", folder], check=True, capture_output=True)
-    listed = {path: json.loads(path.read_text()) for path in folder.glob("*.arguments.json")}
-    path, known = next((path, one) for path, one in listed.items() if one["part"].startswith("layer"))
-    layer = Path(str(path).replace(".arguments.json", ".mlir"))
-    rows = [("twin: 28 → 32 query heads, 4 → 8 key/value heads", layers_of(twin["twin"]), why(twin["twin"]))]
-    for name, axis in CACHES.items():
-        program = ask.cache / f"source cache {name}.mlir"
-        program.write_text(cut_by_hand(layer.read_text(), known["arguments"], axis))
-        answer = ask(f"{model} 8-way source {name}", "--program", program, "--topology", topology)
-        module = answer["twin"]["modules"][0]
-        rows.append((f"source, cache {name}", [module] if module["compiled"] else None, module.get("error", "")))
-    print(f"As the tool itself splits the source: {twin['source'].get('refused', 'it does')}.\n")
-    print("| one layer on 8 devices of v6e | cycles | argument MiB a device | copies, their cycles | collectives |")
-    print("| --- | --- | --- | --- | --- |")
-    for name, layers, refused in rows:
-        if layers is None:
-            print(f"| {name} | refused: {refused.splitlines()[0][:120]} | | | |")
+def without_step(text, step):
+    return re.sub(r"step \{ %s \{[^}]*\} \}\n" % step, "", text)
+
+
+LEFT_OUT = {
+    "orient o": lambda text: without_role(text, ["o"]),
+    "orient gate, up": lambda text: without_role(text, ["gate", "up", "shared_gate", "shared_up"]),
+    "orient down": lambda text: without_role(text, ["down", "shared_down"]),
+    "orient router": lambda text: without_role(text, ["router"]),
+    "orient_weights": lambda text: without_step(text, "orient_weights"),
+    "fuse_qkv": lambda text: without_step(text, "fuse_qkv"),
+    "fuse_gate_up": lambda text: without_step(text, "fuse_gate_up"),
+}
+HEAD_STEPS = {"orient lm_head": lambda text: without_role(text, ["lm_head"]), "pad_vocab": lambda text: without_step(text, "pad_vocab")}
+
+
+def steps_table(ask, phase):
+    """What each step adds: cycles of the twin over those of the twin without it."""
+    whole = NATIVE.read_text()
+    rows, verdict = [], {}
+    for model, topology in PAIRS:
+        if model == "deepseek-v3":
             continue
-        counts = {}
-        for one in (one for row in layers for one in row["collectives"]):
-            counts[one["kind"]] = counts.get(one["kind"], 0) + one["count"]
-        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        print(f"| {name} | {total(layers, 'cycles'):,} | {mib(total(layers, 'argument_bytes'))} | {total(layers, 'copies')}, {total(layers, 'copy_cycles'):,} | {kinds or 'none'} |")
+        answer = ask.pair(model, topology, phase, "--recipe", "tpu-exact-native")
+        with_all = layers_of(answer.get("twin"))
+        cells = [f"{model}, {topology.split(':')[0]}"]
+        for name, leave_out in {**LEFT_OUT, **HEAD_STEPS}.items():
+            path = ask.cache / f"native without {name}.textproto"
+            path.write_text(leave_out(whole))
+            other = ask.pair(model, topology, phase, "--recipe", path)
+            if name in HEAD_STEPS:
+                ours, theirs = head_of(answer["twin"]), head_of(other["twin"])
+                same = ours and theirs and ours["program_sha256"] == theirs["program_sha256"]
+                pair = (theirs["cycles"], ours["cycles"]) if ours and theirs else None
+            else:
+                layers = layers_of(other.get("twin"))
+                same = layers and [row["program_sha256"] for row in layers] == [row["program_sha256"] for row in with_all]
+                pair = (all_layers(layers), all_layers(with_all)) if layers and with_all else None
+            cells.append("–" if same or pair is None else change(*pair))
+            if not same and pair:
+                verdict.setdefault(name, []).append(pair[1] / pair[0] - 1)
+        rows.append(cells)
+    says = [f"{name} {sum(one < -0.01 for one in found)} gain, {sum(abs(one) <= 0.01 for one in found)} within 1 %, {sum(one > 0.01 for one in found)} loss"
+            for name, found in verdict.items()]
+    return markdown([f"{phase}: model, chip", *LEFT_OUT, *HEAD_STEPS], rows) + "\n\nOf each: " + "; ".join(says) + "."
+
+
+def tables():
+    """Name -> how it is made; the names stand in docs/attainability.md where each begins and ends."""
+    from attainability_split import split_table
+    made = {"decode": lambda ask: pairs_table(ask, "decode"), "prefill": lambda ask: pairs_table(ask, "prefill"), "split": lambda ask: split_table(ask, "decode"),
+            "split-prefill": lambda ask: split_table(ask, "prefill"), "orient": orient_table, "steps": lambda ask: steps_table(ask, "decode"),
+            "steps-prefill": lambda ask: steps_table(ask, "prefill")}
+    return made
+
+
+def place(page, name, table):
+    """The page with this table in its place."""
+    begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+    before, rest = page.split(begin)
+    return before + begin + table + end + rest.split(end)[1]
 
 
 def main(argv):
-    if len(argv) < 2 or argv[1].startswith("-"):
+    if len(argv) < 2 or argv[0].startswith("-"):
         sys.exit(__doc__)
     ask = Asker(argv[0], Path(argv[1]))
-    only = argv[argv.index("--only") + 1] if "--only" in argv else ""
-    for name, table in (("pairs", pairs_table), ("orient", orient_table), ("split", split_table)):
-        if only in ("", name):
-            table(ask)
-            print()
+    made = tables()
+    for name in argv[2:] or made:
+        table = made[name](ask)
+        PAGE.write_text(place(PAGE.read_text(), name, table))
+        print(table, flush=True)
 
 
 if __name__ == "__main__":

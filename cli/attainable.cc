@@ -2,12 +2,16 @@
 
 #include <sys/stat.h>
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/compile_programs.h"
 #include "cli/open.h"
+#include "cli/score_report.h"
+#include "compiler/record_check.h"
 #include "compiler/record_file.h"
 #include "cost/certificate_graph.h"
 #include "cost/chip_file.h"
@@ -18,15 +22,25 @@ namespace {
 
 constexpr int64_t kLargestRecord = 64 << 20;
 
-// Why not, or "".
-absl::StatusOr<std::string> WhyNot(const std::string& folder, const std::string& path) {
-  struct stat info = {};
-  if (stat(path.c_str(), &info) != 0) {
-    return absl::StrCat("no compile record lies beside the twin: `twinforge compile ", folder,
-                        " --topology v6e:2x2` makes one");
-  }
+// A record that was read and can be true.
+absl::StatusOr<CompileRecord> SoundRecord(const std::string& path) {
   TWIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kLargestRecord));
-  TWIN_ASSIGN_OR_RETURN(const CompileRecord record, ParseCompileRecord(text, path));
+  TWIN_ASSIGN_OR_RETURN(CompileRecord record, ParseCompileRecord(text, path));
+  TWIN_RETURN_IF_ERROR(CheckCompileRecord(record, path));
+  return record;
+}
+
+bool IsThere(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0;
+}
+
+absl::StatusOr<std::optional<NotAttainable>> WhyNot(const std::string& folder, const std::string& path) {
+  if (!IsThere(path)) {
+    return NotAttainable{.reason = absl::StrCat("no compile record lies beside the twin: `twinforge compile ",
+                                                folder, " --topology v6e:2x2` makes one")};
+  }
+  TWIN_ASSIGN_OR_RETURN(const CompileRecord record, SoundRecord(path));
   TWIN_ASSIGN_OR_RETURN(const OpenedModel twin, OpenModelOrTwin(ModelFlags{.path = folder}));
   return WhyNotAttainable(record, twin.model.graph);
 }
@@ -55,26 +69,45 @@ absl::Status CheckRecordFits(const CompileRecord& record, const std::string& pat
     return OfAnother(path, absl::StrCat("mesh: tp=", record.shards()));
   if (record.twin().graph_sha256() != CertifiedHash(graph)) return OfAnother(path, "model");
   if (SumsOf(record.twin()).refused > 0) return OfAnother(path, "kind: the compiler refused a program of it");
+  TWIN_ASSIGN_OR_RETURN(const std::optional<NotAttainable> why, WhyNotAttainable(record, graph));
+  if (why) return OfAnother(path, absl::StrCat("model: ", why->reason));
   return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status SayAttainable(const std::string& folder, Outcome& outcome) {
-  TWIN_ASSIGN_OR_RETURN(const std::string why, WhyNot(folder, absl::StrCat(folder, "/", kCompileRecordName)));
-  outcome.json["attainable"] = {{"attainable", why.empty()}, {"reason", why}};
+  TWIN_ASSIGN_OR_RETURN(const std::optional<NotAttainable> why,
+                        WhyNot(folder, absl::StrCat(folder, "/", kCompileRecordName)));
+  const std::string reason = why ? why->reason : "";
+  outcome.json["attainable"] = {{"attainable", !why.has_value()}, {"reason", reason}};
+  if (why && why->code != 0) outcome.json["attainable"]["code"] = absl::StrCat("TF", why->code);
   absl::StrAppend(&outcome.human,
-                  "attainable: ", why.empty() ? "yes, the TPU compiler takes each of its programs" : "no",
-                  why.empty() ? "" : absl::StrCat(", ", why), "\n");
-  if (!why.empty() && outcome.exit == ExitCode::kDone) outcome.exit = ExitCode::kFindings;
+                  "attainable: ", why ? "no, " : "yes, the TPU compiler takes each of its programs", reason,
+                  why && why->code != 0 ? absl::StrCat(" (", absl::StrCat("TF", why->code), ")") : "", "\n");
+  if (why && outcome.exit == ExitCode::kDone) outcome.exit = ExitCode::kFindings;
+  return absl::OkStatus();
+}
+
+absl::Status SayLadder(const std::string& folder, const Graph& graph, const std::string& chip,
+                       const Workload& workload, Outcome& outcome) {
+  const std::string path = folder.empty() ? "" : absl::StrCat(folder, "/", kCompileRecordName);
+  absl::Status said =
+      path.empty() || !IsThere(path)
+          ? Error(2109, folder.empty() ? "--ladder" : folder, "no compile record lies here",
+                  "`twinforge compile` makes one; --compiled FILE names one that lies elsewhere")
+          : SayCompiled(path, graph, chip, workload, outcome);
+  const std::optional<Diagnostic> d = DiagnosticOf(said);
+  if (!d || d->code != 2109) return said;
+  outcome.json["compiled"] = {{"refused", RefusalJson(said)}};
+  absl::StrAppend(&outcome.human, "  compiled: ", d->place, ": ", d->message, "; ", d->hint, "\n");
   return absl::OkStatus();
 }
 
 absl::Status SayCompiled(const std::string& path, const Graph& graph, const std::string& chip,
                          const Workload& workload, Outcome& outcome) {
   if (path.empty()) return absl::OkStatus();
-  TWIN_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kLargestRecord));
-  TWIN_ASSIGN_OR_RETURN(const CompileRecord record, ParseCompileRecord(text, path));
+  TWIN_ASSIGN_OR_RETURN(const CompileRecord record, SoundRecord(path));
   TWIN_RETURN_IF_ERROR(CheckRecordFits(record, path, graph, chip, workload));
   TWIN_ASSIGN_OR_RETURN(const double clock, ClockOf(chip));
   const CompiledSums sums = SumsOf(record.twin());

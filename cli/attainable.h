@@ -13,6 +13,7 @@ namespace twinforge {
 
 // Adds to `outcome` whether the TPU compiler takes the programs of the twin in `folder`: only where the
 // record beside it is of these very programs and has each of them compiled. Else a finding with the reason.
+// TF2108 and TF2111 for a record that is none or cannot be true.
 absl::Status SayAttainable(const std::string& folder, Outcome& outcome);
 
 // Adds the compiler's cycles to a score: as a rung "compiled" of class C beside R2 to R4 where a clock is
@@ -20,6 +21,11 @@ absl::Status SayAttainable(const std::string& folder, Outcome& outcome);
 // another. Nothing where `path` is empty.
 absl::Status SayCompiled(const std::string& path, const Graph& graph, const std::string& chip,
                          const Workload& workload, Outcome& outcome);
+
+// Adds the rung of the record that lies in `folder` (empty: there is none) in the same way; one of another
+// step, and none, is said with its reason in place of the rung.
+absl::Status SayLadder(const std::string& folder, const Graph& graph, const std::string& chip,
+                       const Workload& workload, Outcome& outcome);
 
 }  // namespace twinforge
 

@@ -1,11 +1,14 @@
 // twinforge compile: what the TPU compiler makes of a twin beside its source, without a TPU.
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/json_reader.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/version.h"
@@ -15,8 +18,9 @@
 #include "cli/compile_report.h"
 #include "cli/new_folder.h"
 #include "cli/open.h"
+#include "cli/score_flags.h"
 #include "cli/verb.h"
-#include "compiler/ask.h"
+#include "compiler/answer_store.h"
 #include "compiler/hlo_record.h"
 #include "compiler/option_names.h"
 #include "compiler/record_file.h"
@@ -40,10 +44,11 @@ struct CompileFlags {
   ModelFlags model;
   RecipeFlags recipe;
   std::string program, source_program;
-  std::string topology, compiler, out;
+  std::string topology, compiler, out, cache;
   std::vector<std::string> options;
   CompiledWorkload workload;
   int timeout = 600;
+  std::vector<std::string> given;
 };
 
 // cost/shape.h for an array that may lie as the compiler likes; 0: it says nothing.
@@ -64,6 +69,7 @@ class Compiling {
     TWIN_ASSIGN_OR_RETURN(question.flags, ParseCompilerFlags(flags.options));
     TWIN_ASSIGN_OR_RETURN(question.library, FindCompilerLibrary(flags.compiler));
     question.seconds = flags.timeout;
+    compiling.cache_ = flags.cache;
     CompileRecord& record = compiling.record_;
     record.set_tool_version(kVersion);
     record.set_compiler(question.library.version);
@@ -81,7 +87,7 @@ class Compiling {
 
   absl::Status Compile(const ProgramToCompile& program, CompiledModel& model) {
     question_.program = program.text;
-    TWIN_ASSIGN_OR_RETURN(const CompilerAnswer answer, AskCompiler(question_));
+    TWIN_ASSIGN_OR_RETURN(const CompilerAnswer answer, AskOrRecall(question_, cache_));
     record_.set_interface(absl::StrCat(answer.interface_major(), ".", answer.interface_minor()));
     record_.set_platform_version(answer.platform_version());
     record_.set_devices(answer.topology_devices());
@@ -110,6 +116,7 @@ class Compiling {
 
  private:
   CompilerQuestion question_;
+  std::string cache_;
   CompileRecord record_;
 };
 
@@ -123,12 +130,28 @@ absl::StatusOr<ProgramToCompile> ProgramOfFile(const std::string& path) {
   return program;
 }
 
+// The compiler's words for a text that it cannot read, which is no refusal of a program.
+absl::Status CheckIsProgram(const CompiledModule& module, const std::string& path) {
+  for (const absl::string_view unread :
+       {"Failed to parse using StableHLO", "requires module with `main` function"}) {
+    if (!absl::StrContains(module.error(), unread)) continue;
+    const std::string first = module.error().substr(0, module.error().find('\n'));
+    return Error(2112, path, absl::StrCat("is no StableHLO module: ", JsonQuoted(first, 300)),
+                 "`twinforge export --to stablehlo` writes modules");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CompileFile(const std::string& path, Compiling& compiling, CompiledModel& model) {
+  TWIN_ASSIGN_OR_RETURN(const ProgramToCompile program, ProgramOfFile(path));
+  TWIN_RETURN_IF_ERROR(compiling.Compile(program, model));
+  return CheckIsProgram(model.modules(0), path);
+}
+
 absl::Status CompileFiles(const CompileFlags& flags, Compiling& compiling) {
-  TWIN_ASSIGN_OR_RETURN(const ProgramToCompile program, ProgramOfFile(flags.program));
-  TWIN_RETURN_IF_ERROR(compiling.Compile(program, *compiling.record().mutable_twin()));
+  TWIN_RETURN_IF_ERROR(CompileFile(flags.program, compiling, *compiling.record().mutable_twin()));
   if (flags.source_program.empty()) return absl::OkStatus();
-  TWIN_ASSIGN_OR_RETURN(const ProgramToCompile source, ProgramOfFile(flags.source_program));
-  return compiling.Compile(source, *compiling.record().mutable_source());
+  return CompileFile(flags.source_program, compiling, *compiling.record().mutable_source());
 }
 
 // ---- models
@@ -220,6 +243,17 @@ std::string RecordPath(const CompileFlags& flags) {
   return beside && IsTwin(flags.model.path) ? absl::StrCat(flags.model.path, "/", kCompileRecordName) : "";
 }
 
+// A program from a file is what it is: flags that make or cut one say nothing of it.
+absl::Status CheckBesideProgram(const std::vector<std::string>& given) {
+  for (const absl::string_view flag : {"--config", "--recipe", "--chip", "--shards", "--kernel",
+                                       "--skip-step", "--phase", "--batch", "--context"}) {
+    if (std::find(given.begin(), given.end(), flag) != given.end())
+      return Error(1003, flag, "does not go with --program",
+                   "the program has its step and its sizes already; give a MODEL to make one");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCompileFlags(const CompileFlags& flags) {
   const bool has_model = !flags.model.path.empty() || !flags.model.from_config.empty();
   if (has_model == !flags.program.empty())
@@ -229,6 +263,7 @@ absl::Status CheckCompileFlags(const CompileFlags& flags) {
   if (flags.topology.empty())
     return Error(1003, "compile", "--topology is required",
                  "as --topology v6e:2x2: a generation and its chips");
+  if (!flags.program.empty()) TWIN_RETURN_IF_ERROR(CheckBesideProgram(flags.given));
   return CheckFileIsNew(flags.out);
 }
 
@@ -290,10 +325,15 @@ void AddCompile(CLI::App& app, Invocation& invocation) {
   verb->add_option("--source-program", flags.source_program, "another, to compare the first with");
   verb->add_option("--compiler", flags.compiler, "libtpu.so; else it is looked for where pip puts it");
   verb->add_option("--option", flags.options, "a flag of the compiler, NAME=VALUE; may be repeated");
+  verb->add_option("--cache", flags.cache,
+                   "a folder of the compiler's answers: what it has answered is not asked again");
   verb->add_option("--timeout", flags.timeout, "seconds for each program")->check(CLI::Range(1, 86400));
   verb->add_option("--out", flags.out,
                    "file to make: the compile record; of a twin's folder, it is laid there");
-  SetRun(verb, invocation, [] { return RunCompile(flags); });
+  SetRun(verb, invocation, [verb] {
+    flags.given = GivenOn(*verb);
+    return RunCompile(flags);
+  });
 }
 
 }  // namespace twinforge

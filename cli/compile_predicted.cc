@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "cli/score_report.h"
 #include "cost/counts.h"
-#include "cost/shape.h"
+#include "cost/program_memory.h"
 #include "report/table.h"
 
 namespace twinforge {
@@ -62,19 +62,14 @@ absl::StatusOr<DeviceFigures> CountedFigures(const Graph& graph, const CompiledW
                                           .batch = workload.batch,
                                           .context = decodes ? workload.context - 1 : workload.context,
                                           .shards = shards}));
-  Exact weights, cache;
   DeviceFigures figures;
-  for (const NodeUse& use : count.nodes) {
-    const NodeCount& kind = count.kinds[static_cast<size_t>(use.kind)];
-    for (size_t i = 0; i < kind.stored.size(); ++i) {
-      if ((use.keeps >> i & 1) == 0) continue;
-      for (const StoredArray& array : kind.stored[i]) weights += PaddedBytes(array.dtype, array.shape);
-    }
-    for (const StoredArray& array : kind.cache_kept) cache += PaddedBytes(array.dtype, array.shape);
-    figures.collectives += static_cast<int64_t>(kind.collectives.size());
-  }
-  TWIN_ASSIGN_OR_RETURN(figures.weight_bytes, SumOf(weights));
-  TWIN_ASSIGN_OR_RETURN(figures.cache_bytes, SumOf(cache));
+  for (const NodeUse& use : count.nodes)
+    figures.collectives +=
+        static_cast<int64_t>(count.kinds[static_cast<size_t>(use.kind)].collectives.size());
+  // A prefill takes no cache: it gives one.
+  const ProgramMemory memory = MemoryOfProgram(graph, count, workload.context);
+  TWIN_ASSIGN_OR_RETURN(figures.weight_bytes, SumOf(memory.weights));
+  TWIN_ASSIGN_OR_RETURN(figures.cache_bytes, SumOf(decodes ? memory.cache : Exact(0)));
   return figures;
 }
 

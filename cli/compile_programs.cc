@@ -13,6 +13,17 @@ std::string MembersText(const std::vector<std::string>& members) {
   return absl::StrCat(members.front(), members.size() > 2 ? " ... " : " ", members.back());
 }
 
+bool SameArguments(const CompiledModule& module, const ProgramToCompile& program) {
+  if (module.arguments_size() != static_cast<int>(program.arguments.size())) return false;
+  for (int i = 0; i < module.arguments_size(); ++i) {
+    const size_t at = static_cast<size_t>(i);
+    if (module.arguments(i).name() != program.arguments[at] ||
+        module.arguments(i).kind() != program.kinds[at])
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ProgramToCompile>> ProgramsOf(const Graph& graph,
@@ -42,23 +53,33 @@ CompiledWorkload WorkloadOf(const CompileRecord& record) {
   return {.phase = record.phase(), .batch = record.batch(), .context = record.context()};
 }
 
-absl::StatusOr<std::string> WhyNotAttainable(const CompileRecord& record, const Graph& graph) {
+absl::StatusOr<std::optional<NotAttainable>> WhyNotAttainable(const CompileRecord& record,
+                                                              const Graph& graph) {
+  const auto other = [](std::string reason) -> std::optional<NotAttainable> {
+    return NotAttainable{.code = 2109, .reason = std::move(reason)};
+  };
   const CompiledWorkload workload = WorkloadOf(record);
   if ((workload.phase != "decode" && workload.phase != "prefill") || workload.batch < 1 ||
       workload.context < 1)
-    return "the record is of a program from a file, not of a model";
+    return other("the record is of a program from a file, not of a model");
   TWIN_ASSIGN_OR_RETURN(const std::vector<ProgramToCompile> programs, ProgramsOf(graph, workload));
   const auto& modules = record.twin().modules();
   if (modules.size() != static_cast<int>(programs.size()))
-    return absl::StrCat("the record has ", modules.size(), " programs, the twin ", programs.size());
+    return other(absl::StrCat("the record has ", modules.size(), " programs, the twin ", programs.size()));
   for (int i = 0; i < modules.size(); ++i) {
     const ProgramToCompile& program = programs[static_cast<size_t>(i)];
-    if (modules[i].program_sha256() != Sha256Hex(program.text))
-      return absl::StrCat("the record is of another program than the twin's ", program.about.kind());
+    const std::string kind = program.about.kind();
+    if (modules[i].program_sha256() != Sha256Hex(program.text) || modules[i].kind() != kind)
+      return other(absl::StrCat("the record is of another program than the twin's ", kind));
+    if (modules[i].count() != program.about.count())
+      return other(absl::StrCat("the record counts ", kind, " ", modules[i].count(),
+                                " times, the twin has it ", program.about.count(), " times"));
     if (!modules[i].error().empty())
-      return absl::StrCat("the compiler refuses ", program.about.kind(), ": ", modules[i].error());
+      return NotAttainable{.reason = absl::StrCat("the compiler refuses ", kind, ": ", modules[i].error())};
+    if (!SameArguments(modules[i], program))
+      return other(absl::StrCat("the record has other arguments than the twin's ", kind));
   }
-  return std::string();
+  return std::nullopt;
 }
 
 }  // namespace twinforge

@@ -7,6 +7,7 @@
 #define TWINFORGE_CLI_COMPILE_PROGRAMS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,16 @@ absl::StatusOr<std::vector<ProgramToCompile>> ProgramsOf(const Graph& graph,
 
 CompiledWorkload WorkloadOf(const CompileRecord& record);
 
-// Why the record is no evidence that `graph` compiles: other programs, or some that the compiler refused.
-// Empty: each program of the graph for the record's step is in it, compiled.
-absl::StatusOr<std::string> WhyNotAttainable(const CompileRecord& record, const Graph& graph);
+// Why the record is no evidence that `graph` compiles.
+struct NotAttainable {
+  int code = 0;  // 2109: it is not of this graph's programs; 0: it is, and the compiler refused one
+  std::string reason;
+};
+
+// Nothing: each program of the graph for the record's step, as written anew, is in it, as often as the graph
+// has it and with the same arguments, compiled.
+absl::StatusOr<std::optional<NotAttainable>> WhyNotAttainable(const CompileRecord& record,
+                                                              const Graph& graph);
 
 }  // namespace twinforge
 

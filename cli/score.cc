@@ -36,6 +36,7 @@ struct Flags {
   std::string chip_file;
   SweepFlags sweep;
   std::string compiled;
+  bool ladder = false;
 };
 
 Json WorkloadJson(const ScoreFlags& flags, const ScoreRequest& request) {
@@ -239,8 +240,12 @@ absl::StatusOr<Outcome> RunScore(Flags flags) {
                         request.serves ? RunServing(twin_graph ? *twin_graph : source, flags.score, request)
                                        : RunSteps(source, twin_graph, flags.score, request));
   AddNotes(opened.model.config, request, outcome);
-  TWIN_RETURN_IF_ERROR(SayCompiled(flags.compiled, twin_graph ? *twin_graph : source, request.chip,
-                                   request.workload, outcome));
+  const Graph& compiled = twin_graph ? *twin_graph : source;
+  if (flags.ladder && flags.compiled.empty()) {
+    const std::string folder = flags.recipe.recipe.empty() ? flags.model.path : "";
+    TWIN_RETURN_IF_ERROR(SayLadder(folder, compiled, request.chip, request.workload, outcome));
+  }
+  TWIN_RETURN_IF_ERROR(SayCompiled(flags.compiled, compiled, request.chip, request.workload, outcome));
   TWIN_RETURN_IF_ERROR(WriteCertificate(flags.certificate, source, twin_graph, request, outcome));
   if (!flags.against.empty()) AddAsymmetry(source, *twin_graph, flags.against, request, outcome);
   return outcome;
@@ -293,6 +298,9 @@ void AddScoreFlags(CLI::App* verb, Flags& flags) {
   verb->add_option(
       "--compiled", flags.compiled,
       "a record that `twinforge compile` wrote of this model and step: the compiler's cycles, as a rung");
+  verb->add_flag(
+      "--ladder", flags.ladder,
+      "the ladder with its compiled rung, from the record that lies in MODEL, or that of --compiled");
   verb->add_option("--against", flags.against,
                    "another chip: what the twin gains on --chip beyond what it gains there");
   verb->add_option("--chip-file", flags.chip_file,

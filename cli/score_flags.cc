@@ -29,6 +29,7 @@ constexpr OfPhases kOfPhases[] = {
     {"--certificate", "prefill decode"},
     {"--against", "prefill decode mixed train"},
     {"--compiled", "prefill decode"},
+    {"--ladder", "prefill decode"},
     {"--sweep", "prefill decode mixed train"},
     {"--vary", "prefill decode mixed train"},
 };
@@ -45,17 +46,18 @@ struct Rivals {
   absl::string_view flag, other, hint;
 };
 constexpr absl::string_view kOneStep = "it is of one step: certify the variant that you choose";
+constexpr absl::string_view kNoLadder = "variants are rows without a ladder: score the one that you choose";
 constexpr absl::string_view kOwnTypes = "a record is of the model's own types";
-constexpr Rivals kRivals[] = {{"--certificate", "--sweep", kOneStep},
-                              {"--certificate", "--vary", kOneStep},
-                              {"--dtype", "--compiled", kOwnTypes},
-                              {"--activation-dtype", "--compiled", kOwnTypes},
-                              {"--kv-dtype", "--compiled", kOwnTypes}};
+constexpr Rivals kRivals[] = {
+    {"--certificate", "--sweep", kOneStep}, {"--certificate", "--vary", kOneStep},
+    {"--ladder", "--sweep", kNoLadder},     {"--ladder", "--vary", kNoLadder},
+    {"--dtype", "--compiled", kOwnTypes},   {"--activation-dtype", "--compiled", kOwnTypes},
+    {"--kv-dtype", "--compiled", kOwnTypes}};
 
 // Flags of one step of one model, which a table of rows has no place for.
-constexpr absl::string_view kNotOfTables[] = {"MODEL",         "--config", "--recipe",
-                                              "--skip-step",   "--kernel", "--against",
-                                              "--certificate", "--sweep",  "--vary"};
+constexpr absl::string_view kNotOfTables[] = {"MODEL",    "--config",  "--recipe",      "--skip-step",
+                                              "--kernel", "--against", "--certificate", "--sweep",
+                                              "--vary",   "--ladder",  "--compiled"};
 
 bool Has(const std::vector<std::string>& given, absl::string_view flag) {
   return std::find(given.begin(), given.end(), flag) != given.end();

@@ -70,7 +70,7 @@ absl::Status CheckAnswer(const CompilerAnswer& answer, const CompilerQuestion& q
 
 absl::StatusOr<CompilerAnswer> AskCompiler(const CompilerQuestion& question) {
   TWIN_ASSIGN_OR_RETURN(const int64_t partitions, PartitionsOf(question.program));
-  const int64_t most = question.topology.chips * (question.topology.chip == "tpu7x" ? 2 : 1);
+  const int64_t most = DevicesOf(question.topology);
   if (partitions > most) {
     return Error(2103, absl::StrCat("topology ", JsonQuoted(question.topology.name, 100)),
                  absl::StrCat("has ", most, " devices, and the program is split into ", partitions));

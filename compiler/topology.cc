@@ -64,6 +64,8 @@ absl::StatusOr<TpuTopology> ParseTopology(absl::string_view text) {
   return topology;
 }
 
+int64_t DevicesOf(const TpuTopology& topology) { return topology.chips * (topology.chip == "tpu7x" ? 2 : 1); }
+
 std::string TopologyFor(absl::string_view chip, int64_t chips) {
   for (const GenerationSides& row : Generations()) {
     if (row.chip != chip) continue;

@@ -29,6 +29,9 @@ struct TpuTopology {
 // TF2103 for an unknown generation, another number of sides than it has, or a side that is no small number.
 absl::StatusOr<TpuTopology> ParseTopology(absl::string_view text);
 
+// Devices that the compiler sees of it.
+int64_t DevicesOf(const TpuTopology& topology);
+
 // The smallest topology with at least `chips` chips that the compiler is known to take; "" where none is.
 std::string TopologyFor(absl::string_view chip, int64_t chips);
 

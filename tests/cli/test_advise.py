@@ -221,3 +221,19 @@ def test_same_question_same_bytes(tool, llama):
 def test_the_mesh_that_was_asked_is_said(tool, llama):
     said = tool.json("advise", "--from-config", llama, "--chip", "v5p", "--mesh", "tp=2,sp=2", "--batch", 8)
     assert said["workload"]["mesh"] == "tp=2,sp=2", said["workload"]
+
+
+def test_a_mesh_that_nobody_compiled_has_no_word(tool, llama):
+    """A word is of sequences and experts on one device; groups of dp do alike, each with its own."""
+    def words(mesh, batch, config=llama):
+        said = tool.json("advise", "--from-config", config, "--chip", "v6e", "--mesh", mesh, "--batch", batch, "--context", 2048)
+        row, = (row for row in said["advice"] if row["recipe"] == "tpu-exact-native")
+        return row, [(word["rewrite"], word["of"], word["source"], word.get("low"), word.get("high")) for word in row["words"]]
+
+    alone, words_alone = words("tp=1", 8)
+    groups, words_groups = words("dp=2", 16)
+    assert words_groups == words_alone and "each of 2 groups" in groups["words"][0]["note"]
+    assert alone["compiler"] == groups["compiler"] == "gain"
+    shared, words_shared = words("sp=2", 8)
+    assert shared["compiler"] == "unknown" and {word[2] for word in words_shared} == {"unknown"}
+    assert shared["verdict"] != "recommended" and "sp" in shared["words"][0]["note"], shared

@@ -69,10 +69,36 @@ def test_a_refusal_is_the_compilers_own(tool, programs):
     assert module["error"].split(":")[-1].strip() in answers["too large"]["error"]
 
 
-def test_what_is_no_program_is_refused_by_the_compiler(tool, tmp_path):
-    (tmp_path / "prose.mlir").write_text("module { func.func @main() { %0 = nonsense } }")
-    done = tool("compile", "--program", tmp_path / "prose.mlir", "--topology", "v6e:2x2")
+@pytest.mark.parametrize("text", [b"module { func.func @main() { %0 = nonsense } }", b"", b"module {}", b"prose", bytes(range(256)), b"module { func.func public @main("])
+def test_what_is_no_program_is_corrupt(tool, programs, tmp_path, text):
+    program = tmp_path / "prose.mlir"
+    program.write_bytes(text)
+    for words in (["--program", program], ["--program", programs[0] / "matmul.mlir", "--source-program", program]):
+        done = tool("compile", *words, "--topology", "v6e:2x2", "--out", tmp_path / "record")
+        assert done.code == 4 and done.codes == ["TF2112"] and not (tmp_path / "record").exists(), done
+
+
+def test_a_refusal_of_a_program_is_a_finding(tool, tmp_path):
+    (tmp_path / "a.mlir").write_text("module { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> { %0 = stablehlo.custom_call @nobody(%x) : "
+                                     "(tensor<4xf32>) -> tensor<4xf32>\n return %0 : tensor<4xf32> } }")
+    done = tool("compile", "--program", tmp_path / "a.mlir", "--topology", "v6e:2x2")
     assert done.code == 1 and "the compiler refuses" in done.out
+
+
+def test_answers_are_kept_and_asked_for_once(tool, programs, tmp_path):
+    cache = tmp_path / "cache"
+    words = ["compile", "--program", programs[0] / "matmul.mlir", "--topology", "v6e:2x2", "--cache", cache]
+    first = tool.json(*words)
+    kept, = cache.iterdir()
+    stamp = kept.stat().st_mtime_ns
+    assert tool.json(*words) == first and kept.stat().st_mtime_ns == stamp
+    tool.json(*words, "--option", "xla_msa_enable=true")
+    assert len(list(cache.iterdir())) == 2  # another question
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-1])
+    assert tool.json(*words) == first and len(kept.read_bytes()) == len(whole)  # a file that was cut is asked for anew
+    closed = tool(*words[:-1], programs[0] / "matmul.mlir")
+    assert closed.code == 5 and closed.codes == ["TF2110"], closed
 
 
 def test_two_programs_are_compared(tool, programs, tmp_path):
