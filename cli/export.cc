@@ -1,11 +1,14 @@
 // twinforge export MODEL --to stablehlo: the model as code for a compiler, with the list of its arguments.
+// twinforge export MODEL.onnx --to onnx: an ONNX file again (onnx_export.h).
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
 #include "cli/new_folder.h"
+#include "cli/onnx_export.h"
 #include "cli/open.h"
 #include "cli/verb.h"
+#include "onnx/read.h"
 #include "reference/stablehlo/stablehlo.h"
 #include "weights/text.h"
 
@@ -15,6 +18,7 @@ namespace {
 struct ExportFlags {
   ModelFlags model;
   RecipeFlags recipe;
+  OnnxExportFlags onnx;
   std::string to, phase = "both", logits = "each", dtype, out;
   int64_t batch = 1, context = 1024, sequence = 0;
   bool parts = false;
@@ -108,7 +112,27 @@ absl::StatusOr<Graph> GraphOf(const ExportFlags& flags) {
   return std::move(twin.model.graph);
 }
 
-absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
+// An ONNX file goes out as it came in.
+absl::StatusOr<Outcome> RunOnnxExport(const CLI::App& verb, const ExportFlags& flags) {
+  for (const char* of_the_house :
+       {"--recipe", "--chip", "--shards", "--kernel", "--skip-step", "--config", "--phase", "--batch",
+        "--context", "--sequence", "--logits", "--dtype", "--parts"}) {
+    if (verb.count(of_the_house) > 0) {
+      return Error(1003, of_the_house, "is not of an ONNX file that is written again",
+                   "leave it out; --store and --data-layout say what may change");
+    }
+  }
+  return ExportOnnxFile(flags.model.path, flags.onnx, flags.out);
+}
+
+absl::StatusOr<Outcome> RunExport(const CLI::App& verb, const ExportFlags& flags) {
+  if (IsOnnxPath(flags.model.path) && flags.to == "onnx") return RunOnnxExport(verb, flags);
+  if (flags.to == "onnx") {
+    return Error(1003, "--to onnx", "is for an ONNX file, *.onnx", "name one, or export --to stablehlo");
+  }
+  if (AnyIsSet(flags.onnx)) {
+    return Error(1003, "--store, --data-layout and --integrity", "are of an ONNX file with --to onnx");
+  }
   TWIN_ASSIGN_OR_RETURN(const Graph graph, GraphOf(flags));
   Outcome outcome;
   outcome.json["modules"] = Json::array();
@@ -138,13 +162,17 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   constexpr int64_t kMost = int64_t{1} << 30;
   CLI::App* verb = AddVerb(
       app, invocation, "export",
-      "the model as code for a compiler: StableHLO, and which tensor each argument is",
+      "the model as code for a compiler: StableHLO, and which tensor each argument is; an ONNX file as one "
+      "again",
       "  twinforge export ./twin --to stablehlo --batch 8 --context 2048 --out ./mlir\n"
       "  twinforge export --from-config config.json --recipe tpu-exact-native --shards 8 --to stablehlo "
-      "--parts --out ./mlir\n");
+      "--parts --out ./mlir\n"
+      "  twinforge export model.onnx --to onnx --store '.*weight=bf16' --out ./small\n");
   AddModelFlags(verb, flags.model);
   AddRecipeFlags(verb, flags.recipe, false);
-  verb->add_option("--to", flags.to, "stablehlo")->required()->check(CLI::IsMember({"stablehlo"}));
+  verb->add_option("--to", flags.to, "stablehlo; of an ONNX file onnx: the same model again")
+      ->required()
+      ->check(CLI::IsMember({"stablehlo", "onnx"}));
   verb->add_option("--phase", flags.phase, "prefill, decode or both")
       ->check(CLI::IsMember({"prefill", "decode", "both"}));
   verb->add_option("--batch", flags.batch, "sequences")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
@@ -160,8 +188,9 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   verb->add_flag("--parts", flags.parts,
                  "in place of the whole: what precedes the layers, one layer of each kind, "
                  "what follows them");
+  AddOnnxExportFlags(verb, flags.onnx);
   verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
-  SetRun(verb, invocation, [] { return RunExport(flags); });
+  SetRun(verb, invocation, [verb] { return RunExport(*verb, flags); });
 }
 
 }  // namespace twinforge
