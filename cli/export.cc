@@ -1,5 +1,6 @@
 // twinforge export MODEL --to stablehlo: the model as code for a compiler, with the list of its arguments;
 // --to onnx: the model as an ONNX file with its weights beside it.
+// Of an ONNX file without a recipe: the same file again (onnx_again.h).
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -7,10 +8,12 @@
 #include "base/status_macros.h"
 #include "cli/export_as_onnx.h"
 #include "cli/new_folder.h"
+#include "cli/onnx_again.h"
 #include "cli/open.h"
 #include "cli/places.h"
 #include "cli/verb.h"
 #include "ir/text.h"
+#include "onnx/read.h"
 #include "reference/kept_groups.h"
 #include "reference/stablehlo/stablehlo.h"
 #include "weights/text.h"
@@ -21,6 +24,7 @@ namespace {
 struct ExportFlags {
   ModelFlags model;
   RecipeFlags recipe;
+  OnnxExportFlags onnx;
   std::string to, phase = "both", logits = "each", dtype, out;
   int64_t batch = 1, context = 1024, sequence = 0;
   bool parts = false;
@@ -145,7 +149,27 @@ absl::StatusOr<std::map<std::string, KeptGroups>> KeptOf(const ExportFlags& flag
   return kept;
 }
 
-absl::StatusOr<Outcome> RunExport(const ExportFlags& flags) {
+// An ONNX file goes out as it came in.
+absl::StatusOr<Outcome> WriteOnnxAgain(const CLI::App& verb, const ExportFlags& flags) {
+  for (const char* of_the_house :
+       {"--chip", "--shards", "--kernel", "--skip-step", "--config", "--phase", "--batch", "--context",
+        "--sequence", "--logits", "--dtype", "--parts", "--opset", "--memory", "--threads"}) {
+    if (verb.count(of_the_house) > 0) {
+      return Error(1003, of_the_house, "is not of an ONNX file that is written again",
+                   "leave it out; --store and --data-layout say what may change");
+    }
+  }
+  return ExportOnnxFile(flags.model.path, flags.onnx, flags.out);
+}
+
+absl::StatusOr<Outcome> RunExport(const CLI::App& verb, const ExportFlags& flags) {
+  if (flags.to == "onnx" && IsOnnxPath(flags.model.path) && flags.recipe.recipe.empty())
+    return WriteOnnxAgain(verb, flags);
+  if (AnyIsSet(flags.onnx)) {
+    return Error(1003, "--store, --data-layout and --integrity",
+                 "are of an ONNX file that is written again: --to onnx without --recipe");
+  }
+  TWIN_RETURN_IF_ERROR(CheckOfTarget(verb));
   std::vector<std::string> notes;
   TWIN_ASSIGN_OR_RETURN(Model model, ModelOf(flags, notes));
   if (flags.to == "onnx") {
@@ -191,10 +215,12 @@ void AddExport(CLI::App& app, Invocation& invocation) {
       "  twinforge export ./twin --to stablehlo --batch 8 --context 2048 --out ./mlir\n"
       "  twinforge export --from-config config.json --recipe tpu-exact-native --shards 8 --to stablehlo "
       "--parts --out ./mlir\n"
-      "  twinforge export ./twin --to onnx --out ./onnx\n");
+      "  twinforge export ./twin --to onnx --out ./onnx\n"
+      "  twinforge export model.onnx --to onnx --store '.*weight=bf16' --out ./small\n");
   AddModelFlags(verb, flags.model);
   AddRecipeFlags(verb, flags.recipe, false);
-  verb->add_option("--to", flags.to, "stablehlo or onnx")
+  verb->add_option("--to", flags.to,
+                   "stablehlo or onnx; of an ONNX file without --recipe onnx is the same model again")
       ->required()
       ->check(CLI::IsMember({"stablehlo", "onnx"}));
   verb->add_option("--phase", flags.phase, "prefill, decode or both")
@@ -214,11 +240,9 @@ void AddExport(CLI::App& app, Invocation& invocation) {
                  "what follows them");
   AddOpsetFlag(verb, flags.write.onnx.opset);
   AddWorkFlags(verb, flags.write);
+  AddOnnxExportFlags(verb, flags.onnx);
   verb->add_option("--out", flags.out, "folder to make; must not exist")->required();
-  SetRun(verb, invocation, [verb]() -> absl::StatusOr<Outcome> {
-    TWIN_RETURN_IF_ERROR(CheckOfTarget(*verb));
-    return RunExport(flags);
-  });
+  SetRun(verb, invocation, [verb] { return RunExport(*verb, flags); });
 }
 
 }  // namespace twinforge

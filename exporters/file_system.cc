@@ -14,6 +14,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
@@ -23,6 +24,8 @@ namespace {
 
 // The largest count that one read or write call of Linux moves is 2 GiB minus a page.
 constexpr int64_t kLargestCall = int64_t{1} << 30;
+// Where bytes pass through memory on their way from file to file.
+constexpr int64_t kCopiedPiece = int64_t{1} << 20;
 
 int64_t OrErrno(int64_t result) { return result < 0 ? -errno : result; }
 
@@ -32,6 +35,7 @@ class Discard : public FileSystem {
   int Close(int) override { return 0; }
   int64_t Write(int, const std::byte*, int64_t count, int64_t) override { return count; }
   int64_t Read(int, std::byte*, int64_t, int64_t) override { return 0; }
+  int64_t CopyRange(int, int64_t, int, int64_t, int64_t count) override { return count; }
   int Allocate(int, int64_t) override { return 0; }
   int Truncate(int, int64_t) override { return 0; }
   int StartWriteback(int, int64_t, int64_t) override { return 0; }
@@ -74,6 +78,16 @@ int64_t FileSystem::Write(int fd, const std::byte* data, int64_t count, int64_t 
 
 int64_t FileSystem::Read(int fd, std::byte* data, int64_t count, int64_t offset) {
   return OrErrno(pread(fd, data, std::min(count, kLargestCall), offset));
+}
+
+int64_t FileSystem::CopyRange(int from, int64_t from_offset, int to, int64_t to_offset, int64_t count) {
+  off64_t in = from_offset, out = to_offset;
+  const int64_t copied =
+      OrErrno(copy_file_range(from, &in, to, &out, static_cast<size_t>(std::min(count, kLargestCall)), 0));
+  if (copied != -EXDEV && copied != -EINVAL && copied != -EOPNOTSUPP && copied != -ENOSYS) return copied;
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(count, kCopiedPiece)));
+  const int64_t got = OrErrno(pread(from, piece.data(), piece.size(), from_offset));
+  return got <= 0 ? got : Write(to, piece.data(), got, to_offset);
 }
 
 int FileSystem::Allocate(int fd, int64_t bytes) {

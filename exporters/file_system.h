@@ -35,6 +35,8 @@ class FileSystem {
   virtual int Close(int fd);
   virtual int64_t Write(int fd, const std::byte* data, int64_t count, int64_t offset);  // may be short
   virtual int64_t Read(int fd, std::byte* data, int64_t count, int64_t offset);         // may be short
+  // Bytes of one open file to another, without passing through here where the system can; may be short.
+  virtual int64_t CopyRange(int from, int64_t from_offset, int to, int64_t to_offset, int64_t count);
   virtual int Allocate(int fd, int64_t bytes);  // blocks for [0, bytes), and that length
   virtual int Truncate(int fd, int64_t bytes);
   virtual int StartWriteback(int fd, int64_t offset, int64_t count);  // a wish: begin, do not wait

@@ -1,10 +1,11 @@
 // An ONNX file, read as hostile: whatever its bytes are, it ends in a checked model or one diagnostic.
 //
 //   TF2001  not a protobuf of the schema, or cut short
-//   TF2002  names: used before anything makes them, made twice, in a circle; operator sets; a graph without
-//   parts TF2003  a tensor's type, shape and data disagree (tensor_data.h) TF2004  external data out of reach
-//   (external_files.h) TF2005  subgraphs, functions or types nested more deeply than kDeepestNesting;
-//   functions that call themselves TF2006  a version of the format that is newer than this reader
+//   TF2002  names: used before anything makes them, made twice, in a circle; operator sets; no graph
+//   TF2003  a tensor's type, shape and data disagree (tensor_data.h)
+//   TF2004  external data out of reach (external_files.h)
+//   TF2005  subgraphs, functions or types nested too deeply; functions that call themselves
+//   TF2006  a version of the format that is newer than this reader
 //
 // Large tensors stay in the file (read_message.h): what is held is the message without them, whatever the
 // file's size.

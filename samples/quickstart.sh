@@ -22,6 +22,12 @@ run unforge "$out/tiny-llama-native" --out "$out/tiny-llama-home"
 cmp samples/tiny-llama/model.safetensors "$out/tiny-llama-home/model.safetensors"
 echo "the twin came home: model.safetensors is the source's, bit for bit"
 
+# An ONNX model: what it is, the same one again, and its weights in half the bytes.
+run inspect samples/mnist/mnist.onnx
+run export samples/mnist/mnist.onnx --to onnx --out "$out/mnist-same"
+cmp samples/mnist/mnist.onnx "$out/mnist-same/mnist.onnx" && cmp samples/mnist/mnist.onnx.data "$out/mnist-same/mnist.onnx.data"
+run export samples/mnist/mnist.onnx --to onnx --store '.*weight=bf16' --data-layout single --out "$out/mnist-small"
+
 for model in llama-3.1-8b qwen3-30b-a3b gpt-oss-120b; do
   run plan --from-config samples/configs/$model/config.json --recipe tpu-exact-native --chip v6e
   run score --from-config samples/configs/$model/config.json --recipe tpu-exact-native --chip v6e --batch 8 --context 2048

@@ -16,7 +16,7 @@ MAY = {
     "transforms": {"base", "weights", "ir"},
     "importers": {"base", "weights", "ir"},
     "reference": {"base", "weights", "ir", "onnx"},       # of onnx the schema alone, see below
-    "exporters": {"base", "weights", "ir", "reference"},
+    "exporters": {"base", "weights", "onnx", "ir", "reference"},
     "cost": {"base", "weights", "ir"},
     "recipes": {"base", "weights", "ir", "eval", "transforms", "importers", "reference", "exporters", "cost"},
     "proof": {"base", "weights", "ir", "eval", "transforms", "importers", "reference", "exporters", "recipes"},

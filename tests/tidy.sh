@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1 most=20
-folders='^(base|weights|ir|eval|transforms|importers|exporters|cost|check|compiler|recipes|proof|report|cli)/.*\.cc$'
+folders='^(base|weights|onnx|ir|eval|transforms|importers|exporters|cost|check|compiler|recipes|proof|report|cli)/.*\.cc$'
 # Speaks of vectors as gcc alone understands.
 gcc_only='^weights/strided\.cc$'
 if [ "${2:-changed}" = all ]; then
