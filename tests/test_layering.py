@@ -10,7 +10,7 @@ MAY = {
     "check": {"base"},
     "compiler": {"base"},
     "weights": {"base"},
-    "onnx": {"base", "weights"},
+    "onnx": {"base", "weights", "ir"},      # of ir its sizes alone, see below
     "ir": {"base", "weights"},
     "eval": {"base", "weights", "ir"},
     "transforms": {"base", "weights", "ir"},
@@ -40,6 +40,12 @@ def test_every_include_is_allowed():
     bad = [f"{place} includes {target}/" for folder, may in MAY.items() for place, target in includes(folder)
            if target != folder and target not in may]
     assert not bad, "\n".join(bad)
+
+
+def test_onnx_takes_the_sizes_of_ir_alone():
+    for file in (ROOT / "onnx").rglob("*"):
+        if file.suffix in (".h", ".cc"):
+            assert set(re.findall(r'#include "(ir/[^"]*)"', file.read_text())) <= {"ir/dim.h"}, file
 
 
 def test_the_table_is_the_tree():
