@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "cli/new_folder.h"
 #include "onnx/describe.h"
+#include "onnx/facts.h"
 #include "onnx/read.h"
 #include "onnx/run.h"
 #include "onnx/value_file.h"
@@ -24,6 +25,42 @@ Json Pairs(const std::vector<std::pair<std::string, std::string>>& values) {
   Json json = Json::array();
   for (const auto& [name, type] : values) json.push_back({{"name", name}, {"type", type}});
   return json;
+}
+
+// Extents as numbers or texts, null where not known.
+Json ShapeJson(const OnnxFact& fact) {
+  if (!fact.shape) return nullptr;
+  Json json = Json::array();
+  for (const KnownDim& extent : *fact.shape) {
+    if (!extent) {
+      json.push_back(nullptr);
+    } else if (extent->value()) {
+      json.push_back(*extent->value());
+    } else {
+      json.push_back(extent->Text());
+    }
+  }
+  return json;
+}
+
+void AddShapes(const OnnxModel& model, const OnnxFacts& facts, Outcome& outcome) {
+  const OnnxShapes shapes = DescribeShapes(model, facts);
+  absl::StrAppend(&outcome.human, "shapes: ", Grouped(shapes.full), " of ", Grouped(shapes.values),
+                  " values that nodes make are known in full\n");
+  Json outputs = Json::array();
+  for (const auto& [name, fact] : shapes.outputs) {
+    absl::StrAppend(&outcome.human, "  ", name, "  ", FactText(fact), "\n");
+    outputs.push_back({{"name", name},
+                       {"type", fact.type ? Json(std::string(ElementTypeName(*fact.type))) : Json(nullptr)},
+                       {"shape", ShapeJson(fact)}});
+  }
+  outcome.json["shapes"] = {
+      {"values", shapes.values}, {"full", shapes.full}, {"outputs", outputs}, {"renamed", facts.renamed()}};
+  outcome.json["mismatches"] = Json::array();
+  for (const OnnxMismatch& mismatch : facts.mismatches()) {
+    absl::StrAppend(&outcome.human, "warning: ", mismatch.node, ": ", mismatch.message, "\n");
+    outcome.json["mismatches"].push_back({{"node", mismatch.node}, {"message", mismatch.message}});
+  }
 }
 
 std::string HumanText(const OnnxDescription& d, const std::string& path) {
@@ -62,9 +99,11 @@ std::string HumanText(const OnnxDescription& d, const std::string& path) {
 
 absl::StatusOr<Outcome> InspectOnnx(const std::string& path) {
   TWIN_ASSIGN_OR_RETURN(const std::unique_ptr<OnnxModel> model, ReadOnnxModel(path));
+  TWIN_ASSIGN_OR_RETURN(const OnnxFacts facts, InferOnnx(*model));
   const OnnxDescription d = Describe(*model);
   Outcome outcome;
   outcome.human = HumanText(d, path);
+  AddShapes(*model, facts, outcome);
   outcome.json["format"] = "onnx";
   outcome.json["ir_version"] = d.ir_version;
   outcome.json["producer"] = {{"name", d.producer}, {"version", d.producer_version}};

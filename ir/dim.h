@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,8 @@ namespace twinforge {
 
 class Dim {
  public:
+  // Sorted symbols of a monomial (repeated for powers) -> coefficient, never 0.
+  using Terms = std::map<std::vector<std::string>, int64_t>;
   Dim() = default;     // 0
   Dim(int64_t value);  // NOLINT: a number is a size
   static Dim Symbol(absl::string_view name);
@@ -30,6 +33,12 @@ class Dim {
   Dim operator*(const Dim& other) const;
   // The sum, or TF1501 where a coefficient overflows: for sizes that a text gave.
   absl::StatusOr<Dim> CheckedSum(const Dim& other) const;
+  const Terms& terms() const { return terms_; }
+  static Dim Of(Terms terms) {  // REQUIRES: monomials sorted, no coefficient 0
+    Dim dim;
+    dim.terms_ = std::move(terms);
+    return dim;
+  }
   bool operator==(const Dim& other) const { return terms_ == other.terms_; }
   // The number when every symbol is bound; nullopt if one is not, or on overflow.
   std::optional<int64_t> Bind(const std::map<std::string, int64_t>& symbols) const;
@@ -38,8 +47,7 @@ class Dim {
   static absl::StatusOr<Dim> Parse(absl::string_view text);
 
  private:
-  // Sorted symbols of a monomial (repeated for powers) -> coefficient.
-  std::map<std::vector<std::string>, int64_t> terms_;
+  Terms terms_;
 };
 
 }  // namespace twinforge

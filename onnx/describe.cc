@@ -46,7 +46,27 @@ void AddGraph(const OnnxGraph& graph, int64_t depth, OnnxDescription& out) {
   }
 }
 
+void CountShapes(const OnnxGraph& graph, const OnnxFacts& facts, OnnxShapes& out) {
+  for (const OnnxNode& node : graph.nodes) {
+    for (const int32_t slot : node.outputs) {
+      if (slot < 0) continue;
+      ++out.values;
+      out.full += facts.Of(graph, slot).FullShape() ? 1 : 0;
+    }
+  }
+}
+
 }  // namespace
+
+OnnxShapes DescribeShapes(const OnnxModel& model, const OnnxFacts& facts) {
+  OnnxShapes out;
+  CountShapes(model.graph, facts, out);
+  for (const auto& graph : model.subgraphs) CountShapes(*graph, facts, out);
+  for (const auto& function : model.functions) CountShapes(*function->body, facts, out);
+  for (const int32_t slot : model.graph.outputs)
+    out.outputs.emplace_back(model.graph.names[slot], facts.Of(model.graph, slot));
+  return out;
+}
 
 OnnxDescription Describe(const OnnxModel& model) {
   OnnxDescription out;

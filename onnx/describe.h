@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "onnx/facts.h"
 #include "onnx/model.h"
 
 namespace twinforge {
@@ -32,6 +33,13 @@ struct OnnxDescription {
 };
 
 OnnxDescription Describe(const OnnxModel& model);
+
+// How far the shapes of what nodes make are known, of all graphs and functions.
+struct OnnxShapes {
+  int64_t values = 0, full = 0;                           // made by nodes; of these with each extent known
+  std::vector<std::pair<std::string, OnnxFact>> outputs;  // of the model, by name
+};
+OnnxShapes DescribeShapes(const OnnxModel& model, const OnnxFacts& facts);
 
 }  // namespace twinforge
 

@@ -10,7 +10,7 @@ MAY = {
     "check": {"base"},
     "compiler": {"base"},
     "weights": {"base"},
-    "onnx": {"base", "weights"},
+    "onnx": {"base", "weights", "ir"},      # of ir its sizes alone, see below
     "ir": {"base", "weights"},
     "eval": {"base", "weights", "ir"},
     "transforms": {"base", "weights", "ir"},
@@ -46,6 +46,12 @@ def test_of_onnx_the_writer_knows_the_schema_alone():
     texts = [file.read_text() for file in (ROOT / "reference").rglob("*") if file.suffix in (".h", ".cc")]
     found = {name for text in texts for name in re.findall(r'#include "(onnx/[^"]+)"', text)}
     assert found == {"onnx/onnx-ml.pb.h"}
+
+
+def test_onnx_takes_the_sizes_of_ir_alone():
+    for file in (ROOT / "onnx").rglob("*"):
+        if file.suffix in (".h", ".cc"):
+            assert set(re.findall(r'#include "(ir/[^"]*)"', file.read_text())) <= {"ir/dim.h"}, file
 
 
 def test_the_table_is_the_tree():

@@ -1,5 +1,5 @@
 // Any bytes: ParseOnnxModel ends in a diagnostic or a checked model, the same one whether raw data is held or
-// left where it lies; a model without inputs is run, and that ends too.
+// left where it lies, whose shapes are inferred; a model without inputs is run, and that ends too.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "onnx/describe.h"
+#include "onnx/facts.h"
 #include "onnx/read.h"
 #include "onnx/run.h"
 
@@ -22,6 +23,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const twinforge::OnnxDescription description = twinforge::Describe(**model);
   TWIN_CHECK(description.depth <= twinforge::kDeepestNesting, "deeper than the limit");
+  const auto facts = twinforge::InferOnnx(**model);
+  if (!facts.ok()) {
+    TWIN_CHECK(twinforge::DiagnosticOf(facts.status()).has_value(), "a refusal without a diagnostic");
+  } else {
+    const twinforge::OnnxShapes shapes = twinforge::DescribeShapes(**model, *facts);
+    TWIN_CHECK(shapes.full <= shapes.values, "more shapes than values");
+  }
   const auto outputs =
       twinforge::OnnxRunner(**viewed, {.elements = 1 << 12, .nodes = 200, .work = 1e6}).Run({});
   if (!outputs.ok()) {

@@ -10,6 +10,11 @@ def results():
     return suite.run_archive()
 
 
+@pytest.fixture(scope="module")
+def facts():
+    return suite.over_archive(suite.run_facts)
+
+
 def test_every_test_has_a_verdict(results):
     assert set(results) == set(suite.operator_of())
 
@@ -43,5 +48,11 @@ def test_the_core_passes(results):
     assert [name for name in core if results[name][1] != "pass"] == []
 
 
-def test_the_page_has_the_table(results):
-    assert suite.written_table() == suite.table(results), "python tests/onnx/suite.py write"
+def test_no_inferred_fact_is_wrong(facts, results):
+    """Type, extents and small elements of each value of each test, without what the files declare of outputs."""
+    assert set(facts) == set(results)
+    assert {name: why for name, (verdict, _, why) in facts.items() if verdict != "holds"} == {}
+
+
+def test_the_page_has_the_table(results, facts):
+    assert suite.written_table() == suite.table(results, facts), "python tests/onnx/suite.py write"
