@@ -134,7 +134,7 @@ absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags) {
     TWIN_ASSIGN_OR_RETURN(imported, OpenCarried(twin.manifest, flags.path));
   }
   TWIN_ASSIGN_OR_RETURN(opened.model, OpenTwin(twin.manifest, twin.stored, hf ? &imported : nullptr));
-  opened.layout = hf ? twin.manifest.layout : "twin";
+  opened.layout = hf ? twin.manifest.layout : std::string(TargetName(twin.manifest.target));
   if (!twin.manifest.provenance.source_graph.empty()) {
     TWIN_ASSIGN_OR_RETURN(opened.source_graph, ParseGraph(twin.manifest.provenance.source_graph));
   }

@@ -106,7 +106,8 @@ class Reader {
     const bool onnx = manifest_.target == Target::kOnnx;
     const bool known = proto_.opset() >= kOldestOnnxOpset && proto_.opset() <= kNewestOnnxOpset &&
                        DTypeFromName(manifest_.computed_in);
-    if (onnx ? !known : proto_.opset() != 0) return Fail("its operator set is not one that is written");
+    if (onnx ? !known : proto_.opset() != 0)
+      return Fail("its operator set is not one that is written, or the type that it computes in is none");
     manifest_.opset = static_cast<int>(proto_.opset());
     return absl::OkStatus();
   }

@@ -82,8 +82,7 @@ int32_t OnnxTypeOfTensor(DType dtype) {
 
 int32_t OnnxTypeOfValue(DType dtype) { return OnnxTypeOfTensor(dtype == DType::kI32 ? DType::kI64 : dtype); }
 
-std::string OnnxNodes::NewName(absl::string_view op) {
-  const std::string stem = absl::StrCat(path_, "/", op);
+std::string OnnxNodes::NewName(const std::string& stem) {
   std::string name = stem;
   for (int64_t i = 1; !taken_.insert(name).second; ++i) name = absl::StrCat(stem, "_", i);
   return name;
@@ -102,7 +101,7 @@ std::string OnnxNodes::OpOf(absl::string_view op, const std::vector<std::string>
   for (::onnx::AttributeProto& attribute : attributes) *node.add_attribute() = std::move(attribute);
   const auto [at, fresh] = known_.emplace(absl::StrCat(count, node.SerializeAsString()), nodes_.size());
   if (!fresh) return nodes_[at->second].output(take);
-  node.set_name(NewName(op));
+  node.set_name(NewName(absl::StrCat(path_, "/", op)));
   for (int i = 0; i < count; ++i) {
     node.add_output(i == 0 ? node.name() : absl::StrCat(node.name(), ".", i));
   }
@@ -113,7 +112,7 @@ std::string OnnxNodes::OpOf(absl::string_view op, const std::vector<std::string>
 std::string OnnxNodes::Constant(::onnx::TensorProto tensor) {
   std::string& name = constant_of_[tensor.SerializeAsString()];
   if (!name.empty()) return name;
-  name = absl::StrCat("constant_", constants_.size());
+  name = NewName(absl::StrCat("constant_", constants_.size()));
   tensor.set_name(name);
   constants_.push_back(std::move(tensor));
   return name;

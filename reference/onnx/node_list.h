@@ -34,6 +34,8 @@ int32_t OnnxTypeOfValue(DType dtype);
 
 class OnnxNodes {
  public:
+  // No node or constant is called so.
+  void Reserve(const std::string& name) { taken_.insert(name); }
   // Names of what follows begin with `path`.
   void At(std::string path) { path_ = std::move(path); }
 
@@ -55,7 +57,7 @@ class OnnxNodes {
                                              ::onnx::GraphProto& graph) const;
 
  private:
-  std::string NewName(absl::string_view op);
+  std::string NewName(const std::string& stem);
   std::string Constant(::onnx::TensorProto tensor);
 
   std::string path_;

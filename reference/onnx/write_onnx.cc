@@ -80,6 +80,7 @@ class OnnxModelWriter {
   absl::StatusOr<WrittenOnnx> Write() {
     WrittenOnnx written;
     TWIN_RETURN_IF_ERROR(PlaceWeights(written));
+    TWIN_RETURN_IF_ERROR(CheckNames());
     TWIN_RETURN_IF_ERROR(CheckBlocks());
     DeclareInputs();
     OnnxScopeWriter writer(
@@ -125,6 +126,7 @@ class OnnxModelWriter {
                      first == 0 ? "" : absl::StrCat("--opset ", first, " knows it"));
       }
     }
+    for (const TwinTensor& tensor : weights_.tensors()) nodes_.Reserve(tensor.name);
     written.weights = PlacedInOnnx(stored_);
     return absl::OkStatus();
   }
@@ -142,6 +144,16 @@ class OnnxModelWriter {
   }
 
   // ---- what comes in
+
+  absl::Status CheckNames() const {
+    for (NodeId id : graph_.inputs()) {
+      const std::string& name = graph_.node(id).path;
+      if (written_out_ || (name != "attention_mask" && name != "position_ids" && name != "token_type_ids"))
+        continue;
+      return Error(1622, name, "an input of this name is one that a written model has of its own");
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status CheckBlocks() const {
     for (const Node& node : graph_.nodes()) {

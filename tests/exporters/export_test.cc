@@ -40,7 +40,7 @@ TEST(Export, BytesDependOnNothingButThePlan) {
     Model model = Twin(target == Target::kHf ? Rewriting::kPad : Rewriting::kNative);
     ExportOptions options = SmallTiles(target);
     const Tree expected = MustForge(model, options);
-    EXPECT_GT(expected.size(), 4u);
+    EXPECT_GE(expected.size(), 4u);
     for (int threads : {1, 2, 5}) {
       for (int64_t tile : {int64_t{64}, int64_t{1000}, int64_t{6} << 10, int64_t{1} << 20}) {
         for (int64_t memory : {int64_t{50} << 20, int64_t{2} << 30}) {

@@ -73,7 +73,11 @@ TEST(Manifest, IsReadAsHostile) {
     return Resealed(absl::StrReplaceAll(Text(), {{from, to}}));
   };
   ExpectRefused(with("twinforge.manifest.v1", "twinforge.manifest.v9"), "schema");
-  ExpectRefused(with("target: \"twin\"", "target: \"hat\""), "neither hf nor twin");
+  ExpectRefused(with("target: \"twin\"", "target: \"hat\""), "none of hf, twin and onnx");
+  ExpectRefused(with("target: \"twin\"", "target: \"onnx\""), "its operator set is not one");
+  ExpectRefused(with("target: \"twin\"", "target: \"twin\" opset: 21"), "its operator set is not one");
+  ExpectRefused(with("target: \"twin\"", "target: \"onnx\" opset: 21 computed_in: \"f33\""),
+                "its operator set is not one");
   ExpectRefused(with("name: \"model.safetensors\"", "name: \"../model.safetensors\""), "name");
   ExpectRefused(with("name: \"config.json\"", "name: \"/etc/passwd\""), "outside");
   ExpectRefused(with("dtype: \"BF16\"", "dtype: \"BF17\""), "impossible");

@@ -89,3 +89,13 @@ def test_a_budget_that_is_too_small_names_the_least(tmp_path):
     assert refused.code == 5 and refused.codes == ["TF1604"], refused
     least = refused.err.split("--memory ")[1].split()[0]
     assert tool(*words, least).code == 0
+
+
+def test_an_onnx_model_is_streamed_too(tmp_path):
+    """Its weights are no part of the message."""
+    subprocess.run([sys.executable, MAKER, tmp_path / "m", *map(str, MODELS["1 GiB"]), "--sparse"], check=True, stdout=subprocess.DEVNULL)
+    words = [tmp_path / "m", "--recipe", "tpu-exact-native", "--to", "onnx", "--memory", "256MiB", "--threads", 2]
+    planned = Tool().json("plan", *words)
+    peak, read, ended = run_for_a_while([BINARY, "forge", *words, "--out", "/dev/null", "--progress", "none"])
+    assert ended or read > 256 << 20, (read, ended)
+    assert peak <= planned["peak_bytes"] <= 256 << 20

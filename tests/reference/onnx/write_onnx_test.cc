@@ -139,6 +139,8 @@ TEST(Models, WhatHasNoWordsIsRefusedByName) {
       "graph t(a: f32[n=3]) -> (y: y) {\n  y = opaque(a) {domain: 'ai.onnx' op: 'NonZero' type: "
       "'f32[n=3]'}\n}\n",
       "graph t(a: f32[batch, n=3]) -> (y: y) {\n  y = pad(a) {axis: 1 interior: 1}\n}\n",
+      "graph t(position_ids: f32[batch, n=3]) -> (w: w) {\n  w = linear(position_ids) @w {}\n}\n"
+      "params {\n  @w: f32[n=3 -> m=4] out_in = transpose(source(\"w\": f32[4, 3]), 1, 0)\n}\n",
       "graph t(a: c64[n=3]) -> (y: y) {\n  y = negate(a)\n}\n"};
   for (const char* text : graphs) {
     const auto graph = ParseGraph(text);
