@@ -6,13 +6,15 @@
 
 TWINFORGE is the tool; it finds libtpu where pip put it, or $TWINFORGE_LIBTPU says where. CACHE is a folder of the
 compiler's answers (`compile --cache`): a run that was ended goes on, and only what changed is compiled again. No TPU is
-needed. Sizes are those of attainability_models.json, which says where each is from. The tables "kernel" and "jax" are
-made by attainability_jax.py, which needs jax[tpu], and only where a Python that has it is named by $TWINFORGE_JAX.
+needed. Sizes are those of attainability_models.json, which says where each is from. The table "kernel" takes programs of
+attainability_jax.py, which needs jax[tpu]: $TWINFORGE_JAX names a Python that has it, else python3 is asked; what it has
+lowered is kept in CACHE/jax and lowered anew where that is removed.
 """
 import csv
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -21,7 +23,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "attainability.md"
-NATIVE = ROOT / "recipes" / "library" / "tpu-exact-native.textproto"
+NATIVE, DECODE = "tpu-exact-native", "tpu-exact-native-decode"
+WIDEST = ROOT / "recipes" / "library" / f"{DECODE}.textproto"  # has each step
 
 # model, topology; each on one device.
 PAIRS = [("llama-3.2-1b", "v6e:1x1"), ("llama-3.1-8b", "v5e:1x1"), ("granite-3b", "v6e:1x1"), ("phi-3-mini", "v5p:1x1x1"),
@@ -157,17 +160,15 @@ def rungs(score, words=("R2", "R3", "R4")):
 
 
 def predicted(ask, model, topology, phase):
-    """What the cost model says of the layers: (rungs of source, of twin, the compiler's word as it foresees it)."""
+    """What the cost model says of the layers: rungs of source and twin, and the sum of the compiler's words as it foresees them."""
     batch, context = PHASES[phase]
     step = ["--from-config", ask.config(model), "--chip", topology.split(":")[0], "--phase", phase, "--batch", batch, "--context", context - (phase == "decode")]
-    score = ask.run("score", *step, "--recipe", "tpu-exact-native")
-    advice = next((row for row in ask.run("advise", *step).get("advice", []) if row["recipe"] == "tpu-exact-native"), None)
-    if "ladder" not in score:
-        return None, None, advice
-    return rungs(score), rungs(score["twin"]), advice
-
-
-WORD = {"gain": "gain", "loss": "loss", "no change": "none", "unknown": "unknown"}
+    score = ask.run("score", *step, "--recipe", NATIVE)
+    advice = next((row for row in ask.run("advise", *step).get("advice", []) if row["recipe"] == NATIVE), {})
+    words = [word for word in advice.get("words", []) if word["of"] == "layer"]
+    known = words and all(word["source"] != "unknown" for word in words)
+    foreseen = sum((word["low"] + word["high"]) / 2 for word in words) if known else 0.0 if advice.get("verdict") == "nothing to do" else None
+    return (rungs(score), rungs(score["twin"]), foreseen) if "ladder" in score and "twin" in score else (None, None, foreseen)
 
 
 def pairs_table(ask, phase):
@@ -175,38 +176,34 @@ def pairs_table(ask, phase):
     agree = judged = 0
     for model, topology in PAIRS:
         name = f"{model}, {topology.split(':')[0]}"
-        answer = ask.pair(model, topology, phase, "--recipe", "tpu-exact-native")
-        if "error" in answer:
-            notes.append(f"- {name}: {answer['error']['message']}")
-            continue
-        before, after = layers_of(answer.get("source")), layers_of(answer["twin"])
-        of_source, of_twin, advice = predicted(ask, model, topology, phase)
-        foreseen = WORD[advice["compiler"]] if advice else "unknown"
-        rung = [arrow(f"{of_source[key]:.3g}", f"{of_twin[key]:.3g}") if of_source else "–" for key in ("R2", "R3", "R4")]
+        answer = ask.pair(model, topology, phase, "--recipe", NATIVE)
+        before, after = layers_of(answer.get("source")), layers_of(answer.get("twin"))
         if before is None or after is None:
-            side = "source" if before is None else "twin"
-            notes.append(f"- {name}: the compiler refuses the {side}: {why(answer.get('source') if before is None else answer['twin'])}")
-            if after is None:
-                continue
-            rows.append([name, "refused", f"{all_layers(after):,}", *rung, f"{foreseen}, –", mib(total(after, "padding")), total(after, "copies"), total(after, "collectives")])
+            notes.append(f"- {name}: {answer.get('error', {}).get('message') or why(answer['twin'] if after is None else answer.get('source'))}")
             continue
-        found = sign(all_layers(before), all_layers(after))
-        if of_source and of_twin["R4"] != of_source["R4"]:
-            foreseen = sign(of_source["R4"], of_twin["R4"]) if foreseen == "unknown" else foreseen
-        if foreseen != "unknown":
+        of_source, of_twin, foreseen = predicted(ask, model, topology, phase)
+        rung = [arrow(f"{of_source[key]:.3g}", f"{of_twin[key]:.3g}") if of_source else "–" for key in ("R2", "R3", "R4")]
+        cycles = all_layers(before), all_layers(after)
+        found = sign(*cycles)
+        if foreseen is not None:
             judged += 1
-            agree += foreseen == found
-        rows.append([name, f"{all_layers(before):,}", f"{all_layers(after):,} ({change(all_layers(before), all_layers(after))})", *rung,
-                     f"{foreseen}, {found}", arrow(mib(total(before, "padding")), mib(total(after, "padding"))),
-                     arrow(str(total(before, "copies")), str(total(after, "copies"))), arrow(str(total(before, "collectives")), str(total(after, "collectives")))])
+            agree += sign(1, 1 + foreseen) == found
+        fused = layers_of(ask.pair(model, topology, phase, "--recipe", DECODE).get("twin")) if phase == "decode" else None
+        rows.append([name, f"{cycles[0]:,}", f"{cycles[1]:,} ({change(*cycles)})"] + ([change(cycles[0], all_layers(fused)) if fused else "–"] if phase == "decode" else []) + rung
+                    + ["unknown" if foreseen is None else f"{100 * foreseen:+.1f} %", found, arrow(mib(total(before, "padding")), mib(total(after, "padding"))),
+                       arrow(str(total(before, "copies")), str(total(after, "copies"))), arrow(str(total(before, "collectives")), str(total(after, "collectives")))])
         memory.append((name, answer))
-    text = markdown(["model, chip", "source, cycles", "twin, cycles", "R2, ms", "R3, ms", "R4, ms", "sign: foreseen, compiled", "padding, MiB", "copies", "collectives"], rows)
-    text += f"\n\nForeseen and compiled signs agree in {agree} of the {judged} pairs of which a sign is foreseen."
-    text += "\n\n" + memory_table(memory) if memory else ""
+    head = ["model, chip", "source, cycles", "twin, cycles"] + ["fused for decode"] * (phase == "decode") + ["R2, ms", "R3, ms", "R4, ms", "foreseen", "compiler", "padding, MiB", "copies", "collectives"]
+    text = markdown([f"{phase}: " + head[0], *head[1:]], rows)
+    text += f"\n\nOf {judged} pairs a change is foreseen; its sign (none within 1 %) is the compiler's in {agree}."
+    text += "\n\n" + memory_table(memory, phase)
     return text + ("\n\n" + "\n".join(notes) if notes else "")
 
 
-def memory_table(answers):
+KEPT = {"decode": ("weights", "cache"), "prefill": ("weights",)}  # a prefill takes no cache
+
+
+def memory_table(answers, phase):
     rows, worst = [], 0.0
     for name, answer in answers:
         cells = [name]
@@ -214,16 +211,16 @@ def memory_table(answers):
             counted = answer[side]["predicted"]
             tile = max((row["memory"].get("off", 0) for row in answer[side]["modules"] if row["compiled"]), key=abs)
             if "refused" in counted:
-                cells += [f"{tile:+.2%}", "–", "–"]
+                cells += [f"{tile:+.2%}"] + ["–"] * len(KEPT[phase])
                 continue
             cells.append(f"{tile:+.2%}")
-            for what in ("weights", "cache"):
+            for what in KEPT[phase]:
                 off = counted[what]["off"]
                 cells.append("–" if off is None else f"{off:+.2%}")
                 worst = max(worst, abs(off or 0))
         rows.append([cell.replace("%", " %") for cell in cells])
-    head = ["memory off: model, chip", "source: tile rule", "weights", "cache", "twin: tile rule", "weights", "cache"]
-    return markdown(head, rows) + f"\n\nFurthest of weights and caches: {100 * worst:.2f} %."
+    head = ["memory off: model, chip"] + [f"{side}: {what}" for side in ("source", "twin") for what in ("tile rule", *KEPT[phase])]
+    return markdown(head, rows) + f"\n\nFurthest off: {100 * worst:.2f} %."
 
 
 # ---- orientation, role by role
@@ -273,35 +270,107 @@ LEFT_OUT = {
 HEAD_STEPS = {"orient lm_head": lambda text: without_role(text, ["lm_head"]), "pad_vocab": lambda text: without_step(text, "pad_vocab")}
 
 
+def gains_of(name, ours, theirs):
+    """(cycles without the step, with it) of the part that it changes; None: it changes nothing there."""
+    of = lambda answer: [head_of(answer["twin"])] if name in HEAD_STEPS else layers_of(answer.get("twin"))
+    with_it, without = of(ours), of(theirs)
+    if not with_it or not without or None in with_it + without:
+        return None
+    same = [row["program_sha256"] for row in with_it] == [row["program_sha256"] for row in without]
+    return None if same else (all_layers(without), all_layers(with_it))
+
+
 def steps_table(ask, phase):
     """What each step adds: cycles of the twin over those of the twin without it."""
-    whole = NATIVE.read_text()
-    rows, verdict = [], {}
+    whole = WIDEST.read_text()
+    asked = {**LEFT_OUT, **HEAD_STEPS} if phase == "decode" else {name: LEFT_OUT[name] for name in ("orient o", "orient_weights", "fuse_qkv", "fuse_gate_up")}
+    rows, found = [], {name: [] for name in asked}
     for model, topology in PAIRS:
         if model == "deepseek-v3":
             continue
-        answer = ask.pair(model, topology, phase, "--recipe", "tpu-exact-native")
-        with_all = layers_of(answer.get("twin"))
+        answer = ask.pair(model, topology, phase, "--recipe", DECODE)
         cells = [f"{model}, {topology.split(':')[0]}"]
-        for name, leave_out in {**LEFT_OUT, **HEAD_STEPS}.items():
-            path = ask.cache / f"native without {name}.textproto"
+        for name, leave_out in asked.items():
+            path = ask.cache / f"without {name}.textproto"
             path.write_text(leave_out(whole))
-            other = ask.pair(model, topology, phase, "--recipe", path)
-            if name in HEAD_STEPS:
-                ours, theirs = head_of(answer["twin"]), head_of(other["twin"])
-                same = ours and theirs and ours["program_sha256"] == theirs["program_sha256"]
-                pair = (theirs["cycles"], ours["cycles"]) if ours and theirs else None
-            else:
-                layers = layers_of(other.get("twin"))
-                same = layers and [row["program_sha256"] for row in layers] == [row["program_sha256"] for row in with_all]
-                pair = (all_layers(layers), all_layers(with_all)) if layers and with_all else None
-            cells.append("–" if same or pair is None else change(*pair))
-            if not same and pair:
-                verdict.setdefault(name, []).append(pair[1] / pair[0] - 1)
+            pair = gains_of(name, answer, ask.pair(model, topology, phase, "--recipe", path))
+            cells.append("–" if pair is None else change(*pair))
+            if pair:
+                found[name].append(pair[1] / pair[0] - 1)
         rows.append(cells)
-    says = [f"{name} {sum(one < -0.01 for one in found)} gain, {sum(abs(one) <= 0.01 for one in found)} within 1 %, {sum(one > 0.01 for one in found)} loss"
-            for name, found in verdict.items()]
-    return markdown([f"{phase}: model, chip", *LEFT_OUT, *HEAD_STEPS], rows) + "\n\nOf each: " + "; ".join(says) + "."
+    counts = [("beyond -1 %", lambda one: one < -0.01), ("within 1 %", lambda one: abs(one) <= 0.01), ("beyond +1 %", lambda one: one > 0.01)]
+    rows += [[words] + [str(sum(map(holds, found[name]))) for name in asked] for words, holds in counts]
+    return markdown([f"{phase}: model, chip", *asked], rows)
+
+
+# ---- kernels, and the second opinion
+
+def jax_rows(ask):
+    """What attainability_jax.py says of each pair that has plain heads."""
+    folder = ask.cache / "jax"
+    folder.mkdir(exist_ok=True)
+    for model, topology in PAIRS:
+        if model == "deepseek-v3":
+            continue
+        kept = folder / f"{model} {topology.replace(':', '-')}.jsonl"
+        if not kept.exists():
+            done = subprocess.run([os.environ.get("TWINFORGE_JAX", "python3"), HERE / "attainability_jax.py", ask.tool, folder, model, topology], capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(f"{model}: {done.stderr[-2000:]}")
+            kept.write_text(done.stdout)
+        yield model, topology, folder, [json.loads(line) for line in kept.read_text().splitlines()]
+
+
+def kernel_table(ask):
+    rows, ratios, equal = [], [], 0
+    for model, topology, folder, programs in jax_rows(ask):
+        def compiled(program):
+            module = ask.compile("--program", folder / program, "--topology", topology)["twin"]["modules"][0]
+            return module if module["compiled"] else None
+
+        def with_kernel(row):
+            """What is left beside the kernels, and the cycles in which what they read arrives."""
+            module = compiled(row["kernels"]) if "kernels" in row else None
+            if module is None:
+                return "–"
+            caches = sum(one["padded_bytes"] for one in module["layouts"] if one["shape"].startswith("bf16[1,8,") and one["shape"].count(",") == 4)
+            arrive = (caches + row["expert_bytes"]) // row["bytes_per_cycle"]
+            return f"{module['cycles']:,} + {arrive:,} = {module['cycles'] + arrive:,}"
+
+        first = programs[0]
+        batch, context = PHASES["decode"]
+        emitted = layers_of(ask.compile("--from-config", folder / first["config"], "--topology", topology, "--batch", batch, "--context", context, "--recipe", DECODE)["twin"])
+        plain = compiled(first["plain"])
+        equal += plain["cycles"] == first["jax_cycles"]
+        ratios.append(first["jax_cycles"] / total(emitted, "cycles"))
+        padded = programs[1] if len(programs) > 1 else None
+        rows.append([f"{model}, {topology.split(':')[0]}", f"{total(emitted, 'cycles'):,}", f"{first['jax_cycles']:,}", f"{plain['cycles']:,}", f"{ratios[-1]:.2f}", with_kernel(first),
+                     f"{compiled(padded['plain'])['cycles']:,}" if padded else "–", with_kernel(padded) if padded else "–"])
+    head = ["one layer, decode", "StableHLO", "JAX, by JAX's own compile", "the same by `compile --program`", "JAX over StableHLO", "with the kernels", "padded to 128, XLA's attention", "padded, with the kernels"]
+    return markdown(head, rows) + f"\n\nThe two ways of asking agree to the digit in {equal} of {len(rows)}; JAX over StableHLO: {min(ratios):.2f} to {max(ratios):.2f}."
+
+
+# ---- how long it takes
+
+def seconds_table(ask):
+    """Each twin's slowest layer alone, nothing kept: seconds on the clock and of the processor."""
+    rows = []
+    for model, topology in PAIRS:
+        cells = [f"{model}, {topology.split(':')[0]}"]
+        for phase, (batch, context) in PHASES.items():
+            folder = ask.cache / f"parts {model} {topology.replace(':', '-')} {phase}"
+            if not folder.exists():
+                subprocess.run(list(map(str, [ask.tool, "export", "--from-config", ask.config(model), "--recipe", NATIVE, "--to", "stablehlo", "--parts", "--phase", phase, "--batch", batch,
+                                              "--context", context, "--out", folder])), check=True, capture_output=True)
+            took = []
+            for layer in sorted(folder.glob("*layer*.mlir")):
+                before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+                subprocess.run([ask.tool, "compile", "--program", layer, "--topology", topology], check=True, capture_output=True)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                took.append((time.monotonic() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+            cells += [f"{max(one[0] for one in took):.1f}", f"{max(one[1] for one in took):.1f}"]
+        rows.append(cells)
+    return markdown(["slowest layer of the twin", "decode: seconds", "of the processor", "prefill: seconds", "of the processor"], rows)
 
 
 def tables():
@@ -309,7 +378,8 @@ def tables():
     from attainability_split import split_table
     made = {"decode": lambda ask: pairs_table(ask, "decode"), "prefill": lambda ask: pairs_table(ask, "prefill"), "split": lambda ask: split_table(ask, "decode"),
             "split-prefill": lambda ask: split_table(ask, "prefill"), "orient": orient_table, "steps": lambda ask: steps_table(ask, "decode"),
-            "steps-prefill": lambda ask: steps_table(ask, "prefill")}
+            "steps-prefill": lambda ask: steps_table(ask, "prefill"),
+            "kernel": kernel_table, "seconds": seconds_table}
     return made
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import compile_layers  # noqa: E402  (sets the library's environment)
-from attainability import config_of, models  # noqa: E402
+from attainability import DECODE, config_of, models  # noqa: E402
 
 BATCH, CONTEXT, VOCAB = 8, 2048, 1024
 
@@ -128,7 +128,7 @@ class Layer:
         self.jax, self.compiler, self.module = jax, compiler, module_at(Path(twin) / "reference" / "model.py")
         self.module.stacked = lambda tree, layers: jax.tree.map(lambda read: lambda: read(layers[0]), tree)  # one of its layers
         params = jax.tree.map(lambda read: self.shape(read()), self.module.stored(self.module.Reader(twin)))
-        first = params["layers"][0]
+        self.params, first = params, params["layers"][0]
         self.p = first[0] if isinstance(first, tuple) else first
         self.width = params["norm"]["scale"].shape[0] if isinstance(params["norm"], dict) else params["norm"].shape[0]
         self.cache = jax.tree.map(self.shape, jax.eval_shape(lambda: self.module.init_cache(BATCH, CONTEXT, jax.numpy.bfloat16)))
@@ -150,6 +150,13 @@ class Layer:
         args = self.compiler.array((BATCH, 1, self.width)), self.p, self.cache, self.compiler.array((BATCH,), "int32")
         return self.jax.jit(step, donate_argnums=2).lower(*args)
 
+    def step(self):
+        """The whole decode step of a twin whose layers are no loop, in plain JAX."""
+        if hasattr(self.module, "use_kernels"):
+            self.module.use_kernels("off")
+        row = self.compiler.array((BATCH,), "int32")
+        return self.module.decode_step.lower(self.params, self.cache, row, row)
+
     def kernel_bytes(self):
         """Of as many experts as rows can choose, where a kernel multiplies by them; caches are the caller's to count."""
         if "moe" not in self.p or not hasattr(self.module, "grouped_matmul"):
@@ -159,28 +166,34 @@ class Layer:
         return size * min(BATCH * config.top_k, config.experts) // config.experts
 
 
+def cycles(lowered):
+    """By JAX's own compile."""
+    return compile_layers.cycles_of(lowered.compile(compiler_options={"xla_msa_enable": "false"}).as_text())[0]
+
+
 def row(tool, folder, model, topology, kernel):
     """Programs of the twin made for `kernel` ("" or "paged")."""
+    from compile_kernels import BYTES_PER_CYCLE
     generation = topology.split(":")[0].replace("tpu7x", "7x")
     config = one_layer(config_of(models()[model]))
     with tempfile.TemporaryDirectory() as scratch:
         source, twin = Path(scratch) / "source", Path(scratch) / "twin"
         checkpoint(source, config)
-        words = [tool, "forge", source, "--recipe", "tpu-exact-native-decode", "--to", "twin", "--out", twin, "--progress", "none"] + (["--kernel", kernel] if kernel else [])
+        words = [tool, "forge", source, "--recipe", DECODE, "--to", "twin", "--out", twin, "--progress", "none"] + (["--kernel", kernel] if kernel else [])
         done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         (folder / f"{model} {kernel or 'as it is'}.config.json").write_text(json.dumps(config))
         layer = Layer(twin, compile_layers.Compiler(generation))
-        said = {"model": model, "topology": topology, "kernel": kernel, "expert_bytes": layer.kernel_bytes(), "config": f"{model} {kernel or 'as it is'}.config.json"}
+        said = {"model": model, "topology": topology, "kernel": kernel, "expert_bytes": layer.kernel_bytes(), "bytes_per_cycle": BYTES_PER_CYCLE[generation],
+                "config": f"{model} {kernel or 'as it is'}.config.json"}
         for how in ["off"] + [generation] * hasattr(layer.module, "use_kernels"):
             name = f"{model} {topology.replace(':', '-')} {kernel or 'as it is'} {'plain' if how == 'off' else 'kernels'}.mlir"
             lowered = layer.lowered(how)
             (folder / name).write_text(lowered.as_text())
             said["plain" if how == "off" else "kernels"] = name
             if how == "off" and not kernel:
-                compiled = lowered.compile(compiler_options={"xla_msa_enable": "false"})
-                said["jax_cycles"] = compile_layers.cycles_of(compiled.as_text())[0]
+                said["jax_cycles"] = cycles(lowered)
         return said
 
 

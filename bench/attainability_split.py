@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from attainability import PHASES, layers_of, markdown, mib, total, why
+from attainability import NATIVE, PHASES, layers_of, markdown, mib, total, why
 
 # Which axis of a source's tensor is cut, by the end of its name; weights lie [out, in].
 CUT = {"attn.q": 0, "attn.k": 0, "attn.v": 0, "attn.q_bias": 0, "attn.k_bias": 0, "attn.v_bias": 0, "attn.o": 1, "mlp.gate": 0, "mlp.up": 0, "mlp.down": 1}
@@ -49,7 +49,7 @@ def source_layer(ask, model, phase):
 
 def split_table(ask, phase):
     model, topology = "qwen2.5-7b", "v6e:2x4"
-    twin = ask.pair(model, topology, phase, "--shards", 8, "--recipe", "tpu-exact-native")
+    twin = ask.pair(model, topology, phase, "--shards", 8, "--recipe", NATIVE)
     text, arguments = source_layer(ask, model, phase)
     rows = [("twin: 28 → 32 query heads, 4 → 8 key/value heads", layers_of(twin["twin"]), why(twin["twin"]))]
     for name, axis in CACHES.items() if phase == "decode" else [("cut by rows and columns", None)]:

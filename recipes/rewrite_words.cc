@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "cost/layer_shape.h"
 
@@ -32,6 +33,16 @@ CompiledWord Ask(const CompiledQuestion& question) {
   return {.note = d.message};  // sizes beyond what was compiled: nobody knows
 }
 
+// What was compiled is a layer whose sequences and experts lie on one device, or on those of tp. Groups of
+// `dp` do alike, each with its own sequences.
+absl::string_view NotCompiledOn(const Workload& w, const Graph& graph) {
+  if (w.sp > 1) return "nothing was compiled of sequences that several devices share (sp)";
+  const bool experts = std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                                   [](const Node& node) { return node.op == OpKind::kMoe; });
+  if (w.ep > 1 && experts) return "nothing was compiled of experts that lie on several devices (ep)";
+  return "";
+}
+
 // Heads padded and kv heads repeated are one rewrite to the compiler.
 std::string CompilersName(const std::string& transform) {
   return transform == "pad_heads" ? "replicate_kv_heads" : transform;
@@ -51,6 +62,14 @@ std::vector<RewriteWord> WordsOf(const RecipeReport& report, const Graph& source
   const std::optional<CompiledShape> head = HeadShapeOf(source), head_after = HeadShapeOf(twin);
   std::vector<RewriteWord> words;
   std::set<std::string> asked;
+  const absl::string_view unknown = NotCompiledOn(w, source);
+  const auto ask = [&](absl::string_view of) {
+    if (!unknown.empty()) return CompiledWord{.note = std::string(unknown)};
+    CompiledWord word = Ask(question);
+    if (w.dp > 1 && word.source != CompiledSource::kUnknown)
+      absl::StrAppend(&word.note, ", as each of ", w.dp, " groups runs the ", of);
+    return word;
+  };
   for (const StepReport& step : report.steps) {
     const std::string name = CompilersName(TransformOf(step));
     if (step.sites.empty() || !asked.insert(name).second) continue;
@@ -66,13 +85,13 @@ std::vector<RewriteWord> WordsOf(const RecipeReport& report, const Graph& source
       question.shape = *layer;
       question.to = Target(name, *layer_after, twin);
       question.qkv_too = AnySite(step, ".q");
-      words.push_back({name, "layer", Ask(question)});
+      words.push_back({name, "layer", ask("layer")});
     }
     if (!of_head || !head || !head_after) continue;
     question.shape = *head;
     question.to = Target(name, *head_after, twin);
     question.qkv_too = false;
-    words.push_back({name, "head", Ask(question)});
+    words.push_back({name, "head", ask("head")});
   }
   return words;
 }

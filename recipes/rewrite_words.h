@@ -9,7 +9,8 @@
 
 namespace twinforge {
 
-// One or two rows (layer, head) for each step of `report` that rewrote a place.
+// One or two rows (layer, head) for each step of `report` that rewrote a place; unknown, with the reason, on
+// a mesh whose layers nobody compiled.
 std::vector<RewriteWord> WordsOf(const RecipeReport& report, const Graph& source, const Graph& twin,
                                  const AdviceRequest& request);
 

@@ -17,7 +17,7 @@ FAMILIES = [name for name in NAMES if "__sharded" not in name or name == "llama_
 WAYS = {
     "as it is": ("hf", 'name: "none" step { pad_vocab { multiple: 1 } }'),
     "portable": ("hf", "tpu-exact-portable"),
-    "native": ("twin", "tpu-exact-native"),
+    "native": ("twin", "tpu-exact-native-decode"),
     "stacked": ("twin", 'name: "stacked" step { use: "tpu-exact-native" } step { group_experts { size: 2 } } step { stack_layers { } }'),
 }
 FOR_A_SLICE = ("--shards", "2", "--kernel", "paged")

@@ -26,7 +26,7 @@ struct Golden {
 constexpr Golden kGoldens[] = {
     {"llama", "llama", "", Target::kHf, 1},
     {"gemma2_portable", "gemma2", "tpu-exact-portable", Target::kHf, 1},
-    {"gpt_oss_native", "gpt_oss", "tpu-exact-native", Target::kTwin, 2},
+    {"gpt_oss_native", "gpt_oss", "tpu-exact-native-decode", Target::kTwin, 2},
     {"deepseek_v3_native", "deepseek_v3", "tpu-exact-native", Target::kTwin, 1},
     {"bert", "bert_masked", "", Target::kHf, 1},
 };
