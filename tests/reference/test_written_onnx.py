@@ -136,6 +136,20 @@ def test_other_types(tool, oracles, tmp_path, name, dtype, worst):
     check_generation(model, *judged(oracles / name), worst)
 
 
+@pytest.mark.parametrize("stored_in, computed_in, worst", [("F16", "FLOAT16", 1e-2), ("BF16", "FLOAT", 2e-2)])
+@pytest.mark.parametrize("name", ["llama", "bert"])
+def test_weights_of_fewer_bits_stay_as_stored(tool, oracles, tmp_path, name, stored_in, computed_in, worst):
+    recipe = f'name: "cast" require: BOUNDED step {{ cast_weights {{ to: "{stored_in.lower()}" }} }}'
+    done = tool.forge(oracles / name, recipe, tmp_path / "twin", "--to", "onnx")
+    assert done.code == 0, done
+    model = Model(tmp_path / "twin")
+    long = {"F16": "FLOAT16", "BF16": "BFLOAT16"}[stored_in]
+    assert {tensor.data_type for tensor in model.proto.graph.initializer if tensor.external_data} == {onnx.TensorProto.DataType.Value(long)}
+    assert model.proto.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.DataType.Value(computed_in)
+    ids, want = judged(oracles / name)
+    assert 0 < gap(model(ids)[0], want) <= worst
+
+
 def test_bf16_is_written_where_it_is_asked_for(tool, oracles, tmp_path):
     """No runtime of ours computes it: the checker reads it."""
     folder = written(tool, oracles, tmp_path, "llama__tied_bf16", "native", "--dtype", "bf16")

@@ -139,8 +139,8 @@ TEST(Models, WhatHasNoWordsIsRefusedByName) {
       "graph t(a: f32[n=3]) -> (y: y) {\n  y = opaque(a) {domain: 'ai.onnx' op: 'NonZero' type: "
       "'f32[n=3]'}\n}\n",
       "graph t(a: f32[batch, n=3]) -> (y: y) {\n  y = pad(a) {axis: 1 interior: 1}\n}\n",
-      "graph t(position_ids: f32[batch, n=3]) -> (w: w) {\n  w = linear(position_ids) @w {}\n}\n"
-      "params {\n  @w: f32[n=3 -> m=4] out_in = transpose(source(\"w\": f32[4, 3]), 1, 0)\n}\n",
+      "graph t(position_ids: f32[batch, n=3]) -> (w: w) {\n  w = linear(position_ids) @w\n}\n"
+      "params {\n  @w: f32[n=3 -> m=4] out_in = transpose(source(\"w\": f32[4, 3]), [1, 0])\n}\n",
       "graph t(a: c64[n=3]) -> (y: y) {\n  y = negate(a)\n}\n"};
   for (const char* text : graphs) {
     const auto graph = ParseGraph(text);
@@ -151,8 +151,8 @@ TEST(Models, WhatHasNoWordsIsRefusedByName) {
 
 TEST(Models, ATypeThatTheOperatorSetDoesNotKnowIsRefused) {
   const auto graph = ParseGraph(
-      "graph t(a: f32[batch, n=2]) -> (y: w) {\n  w = linear(a) @w {}\n}\n"
-      "params {\n  @w: f8_e4m3[n=2 -> m=4] out_in = transpose(source(\"w\": f8_e4m3[4, 2]), 1, 0)\n}\n");
+      "graph t(a: f32[batch, n=2]) -> (y: w) {\n  w = linear(a) @w\n}\n"
+      "params {\n  @w: f8_e4m3[n=2 -> m=4] out_in = transpose(source(\"w\": f8_e4m3[4, 2]), [1, 0])\n}\n");
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(CodeOf(WriteOnnx(*graph, {.opset = 18, .dtype = DType::kF32}).status()), 1622);
   EXPECT_THAT(Said(Read(WriteOnnx(*graph, {.opset = 19, .dtype = DType::kF32}))),
