@@ -1,50 +1,13 @@
 """What is inferred of shapes, types and sizes: symbols against runs of onnxruntime, cost, contradictions."""
-import resource
-import subprocess
-
 import numpy as np
 import pytest
-import suite
 from tool import SHARED
 
 onnx = pytest.importorskip("onnx")
+from models import Facts  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 MODELS = SHARED / "data" / "onnx_models"
-
-
-class Facts:
-    def __init__(self, path, memory=None):
-        def limit():
-            if memory:
-                resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        done = subprocess.run([suite.FACTS, "--print", str(path)], capture_output=True, text=True, timeout=60, preexec_fn=limit)
-        assert done.returncode == 0, done.stderr
-        self.values, self.mismatches, self.renamed, self.visits = {}, [], {}, 0
-        for line in done.stdout.splitlines():
-            kind, *rest = line.split("\t")
-            if kind == "value":
-                self.values[rest[0]] = (rest[1], self.dims(rest[2]), self.dims(rest[3]))
-            elif kind == "mismatch":
-                self.mismatches.append(tuple(rest))
-            elif kind == "renamed":
-                self.renamed[rest[0]] = rest[1]
-            else:
-                self.visits = int(rest[0])
-
-    @staticmethod
-    def dims(text):
-        return None if text == "?" else [part for part in text[1:-1].split(", ") if part]
-
-    def shape(self, name):
-        return self.values[name][1]
-
-    def elements(self, name):
-        return self.values[name][2]
-
-    def full(self, name):
-        shape = self.shape(name)
-        return shape is not None and "?" not in shape
 
 
 def made(tmp_path, nodes, inputs, outputs=("y",), initializers=(), opset=21, value_info=(), functions=(), types=None):
