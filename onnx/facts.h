@@ -67,7 +67,8 @@ class OnnxFacts {
   const OnnxFact& Of(const OnnxGraph& graph, int32_t slot) const;
 
   const std::vector<OnnxMismatch>& mismatches() const { return mismatches_; }
-  // The symbols that stand for dim_params which are no polynomials of names ("batch size"), by those.
+  // The symbols that stand for texts which are no polynomials of names, by those: dim_params ("batch size"),
+  // and the smaller of two sizes ("min(seq, 512)") where Slice cuts by one that may be the larger.
   const std::map<std::string, std::string>& renamed() const { return renamed_; }
   int64_t node_visits() const { return node_visits_; }  // linear in the nodes of the file
 

@@ -11,14 +11,20 @@ void IdentityRule(InferCall& c) {
   c.ConstantIs(c.ConstantOf(0));
 }
 
+// A branch that is known not to be taken is not looked into: what it would do to these shapes is no matter.
 void IfRule(InferCall& c) {
-  const auto yes = c.Body("then_branch", {}), no = c.Body("else_branch", {});
-  const std::optional<int64_t> taken = c.ScalarNumber(0);
+  const KnownDim taken = c.Scalar(0);
+  std::vector<std::vector<OnnxFact>> branches;
+  for (const char* name : {"then_branch", "else_branch"}) {
+    const bool then = name[0] == 't';
+    if (IsNumber(taken, then ? 0 : 1)) continue;
+    branches.push_back(c.Body(name, {}).value_or(std::vector<OnnxFact>()));
+    if (static_cast<int>(branches.back().size()) < c.outputs())
+      return c.Fail("a branch has fewer outputs than the node");
+  }
   for (int i = 0; i < c.outputs(); ++i) {
     const auto at = static_cast<size_t>(i);
-    const bool has_yes = yes && at < yes->size(), has_no = no && at < no->size();
-    if (!has_yes || !has_no) return c.Fail("a branch has fewer outputs than the node");
-    c.Out(i) = !taken ? JoinFacts((*yes)[at], (*no)[at]) : *taken != 0 ? (*yes)[at] : (*no)[at];
+    c.Out(i) = branches.size() == 1 ? branches[0][at] : JoinFacts(branches[0][at], branches[1][at]);
   }
 }
 

@@ -29,12 +29,14 @@ class DeclaredTypes {
   // The same of an input of the model: its symbols are believed everywhere.
   OnnxFact FactOfInput(const ::onnx::TypeProto& type);
 
+  // The symbol that stands for `text`, the same for the same text.
+  std::string SymbolFor(const std::string& text);
+
   // Symbols that stand for another text, by that text.
   const std::map<std::string, std::string>& renamed() const { return renamed_; }
 
  private:
   KnownDim ParamOf(const std::string& text);
-  std::string SymbolFor(const std::string& text);
 
   absl::flat_hash_map<std::string, KnownDim> params_;      // by dim_param
   absl::flat_hash_map<std::string, std::string> symbols_;  // by what they stand for

@@ -121,6 +121,19 @@ void InferCall::Meet(KnownDim& a, const KnownDim& b, absl::string_view what) {
   a = DimMeet(a, b);
 }
 
+KnownDim InferCall::Min(const KnownDim& a, const KnownDim& b) {
+  const KnownDim decided = DimMin(a, b);
+  if (decided || !a || !b || DimLeast(*a).value_or(-1) < 0 || DimLeast(*b).value_or(-1) < 0) return decided;
+  return inference_.MinimumOf(*a, *b);
+}
+
+KnownDim InferCall::Broadcast(const KnownDim& a, const KnownDim& b) const {
+  const KnownDim decided = DimBroadcast(a, b);
+  if (decided || !a || !b) return decided;
+  if (inference_.IsCutFrom(*a, *b)) return b;
+  return inference_.IsCutFrom(*b, *a) ? a : std::nullopt;
+}
+
 void InferCall::Fail(std::string message) {
   if (ok_) message_ = std::move(message);
   ok_ = false;
@@ -171,7 +184,7 @@ std::optional<KnownDims> BroadcastKnown(InferCall& c, const std::optional<KnownD
       c.Fail(absl::StrCat(FactText({std::nullopt, a, std::nullopt}).substr(2), " and ",
                           FactText({std::nullopt, b, std::nullopt}).substr(2), " do not broadcast"));
     }
-    extent = DimBroadcast(extent, shorter[d]);
+    extent = c.Broadcast(extent, shorter[d]);
   }
   return shape;
 }

@@ -43,7 +43,7 @@ SliceSpec SpecOf(InferCall& c) {
 }
 
 // A bound within [0, size], of steps forwards. The axis is taken not to be empty.
-KnownDim ForwardBound(const KnownDim& at, const KnownDim& size) {
+KnownDim ForwardBound(InferCall& c, const KnownDim& at, const KnownDim& size) {
   if (!at) return std::nullopt;
   const bool fixed = at->value().has_value(), sized = size && size->value();
   const int64_t number = at->value().value_or(0), extent = sized ? size->value().value_or(0) : 0;
@@ -51,7 +51,7 @@ KnownDim ForwardBound(const KnownDim& at, const KnownDim& size) {
   if (fixed && number <= -kNoEnd) return Dim(0);
   if (fixed && sized) return Dim(std::clamp(number < 0 ? number + extent : number, int64_t{0}, extent));
   if (IsNumber(at, 0) || (IsNumber(at, 1) && size && DimLeast(*size) == 0)) return at;
-  if (DimLeast(*at).value_or(-1) >= 0) return DimMin(at, size);
+  if (DimLeast(*at).value_or(-1) >= 0) return c.Min(at, size);
   if (DimMost(*at).value_or(0) >= 0 || !size) return std::nullopt;
   const KnownDim from_end = DimSum(size, at);
   if (!from_end) return std::nullopt;
@@ -59,8 +59,9 @@ KnownDim ForwardBound(const KnownDim& at, const KnownDim& size) {
   return least >= 0 || (IsNumber(at, -1) && least == -1) ? from_end : std::nullopt;
 }
 
-KnownDim CutForwards(const KnownDim& start, const KnownDim& end, const KnownDim& size, int64_t step) {
-  const KnownDim from = ForwardBound(start, size), to = ForwardBound(end, size);
+KnownDim CutForwards(InferCall& c, const KnownDim& start, const KnownDim& end, const KnownDim& size,
+                     int64_t step) {
+  const KnownDim from = ForwardBound(c, start, size), to = ForwardBound(c, end, size);
   // The whole axis, whatever it is.
   if (IsNumber(from, 0) && end && end->value().value_or(0) >= kNoEnd) return DimCeil(size, step);
   const KnownDim length = DimDifference(to, from);
@@ -123,7 +124,7 @@ void SliceRule(InferCall& c) {
     const int64_t step = spec.steps ? (*spec.steps)[i] : 0;
     if (spec.steps && step == 0) return c.Fail("a step is 0");
     extent = step == 0 || step == INT64_MIN ? std::nullopt
-             : step > 0                     ? CutForwards(start, end, extent, step)
+             : step > 0                     ? CutForwards(c, start, end, extent, step)
                                             : CutBackwards(start, end, extent, step);
     if (*rank == 1 && step != 0 && step != INT64_MIN) CutElements(c, start, step);
   }

@@ -71,6 +71,11 @@ class InferCall {
   bool RankIs(int i, int64_t rank, absl::string_view what);  // false: not known; a failure where another
   void Meet(KnownDim& a, const KnownDim& b, absl::string_view what);  // both are equal in each run
 
+  // The smaller of two sizes: where that is not decided, one symbol for it. A size cut to a number of 2 or
+  // more broadcasts to itself only uncut, so Broadcast knows the result.
+  KnownDim Min(const KnownDim& a, const KnownDim& b);
+  KnownDim Broadcast(const KnownDim& a, const KnownDim& b) const;
+
   bool ok() const { return ok_; }
   const std::string& message() const { return message_; }
   void Fail(std::string message);

@@ -37,7 +37,7 @@ def run(folder):
 
 
 def run_facts(folder):
-    """Test -> (verdict, [tensors, known types, ranks, full shapes], why): what is inferred, held against a run."""
+    """Test -> (verdict, [tensors, known types, ranks, full shapes, these with small inputs as constants], why): what is inferred, held against a run."""
     done = subprocess.run([FACTS, str(folder)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, (done.returncode, done.stderr[-300:])
     rows = [line.split("\t") for line in done.stdout.splitlines()]
@@ -74,18 +74,19 @@ def table(results, facts):
         counts[of[name]][verdict] += 1
         if verdict != "pass":
             reasons[of[name]].add(expected.get(name, ("", "unexpected"))[1])
-        for what, number in zip(("tensors", "type", "rank", "shape"), facts[name][1], strict=True):
+        for what, number in zip(("tensors", "type", "rank", "shape", "given"), facts[name][1], strict=True):
             counts[of[name]][what] += number
             counts["all"][what] += number
     total = Counter(verdict for _, verdict, _ in results.values())
     known = counts.pop("all")
     lines = [f"{len(results):,} tests: {total['pass']:,} pass, {len(results) - total['pass']} do not, each for a reason given here.",
              f"Of {known['tensors']:,} tensors that come out, {known['type']:,} have an inferred type, {known['rank']:,} a rank, "
-             f"{known['shape']:,} a full shape; no fact is wrong.", "",
-             "| operator | tests | pass | type | rank | shape | why not the others |", "| --- | --- | --- | --- | --- | --- | --- |"]
+             f"{known['shape']:,} a full shape, {known['given']:,} where small inputs (shapes, axes, sizes) are constants; no fact is wrong.", "",
+             "| operator | tests | pass | type | rank | shape | shape, given constants | why not the others |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for operator in sorted(counts, key=lambda name: (name.startswith("("), name)):
         row = counts[operator]
-        shares = " | ".join(share(row[what], row["tensors"]) for what in ("type", "rank", "shape"))
+        shares = " | ".join(share(row[what], row["tensors"]) for what in ("type", "rank", "shape", "given"))
         lines.append(f"| {operator} | {row['tests']} | {row['pass']} | {shares} | {'; '.join(sorted(reasons[operator]))} |")
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """com.microsoft's operators of language models, judged by onnxruntime on the CPU."""
 import numpy as np
 import pytest
-from models import close, evaluate, one_node
+from models import close, evaluate, facts_hold, one_node
 
 ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -27,6 +27,7 @@ def compare(tool, tmp_path, op, inputs, outputs, tolerance=1e-4, look=None, **at
     for name, a, b in zip(filter(None, outputs), got, wanted, strict=True):
         seen = (look or {}).get(name, lambda x: x)
         close(seen(a), seen(b), tolerance)
+    facts_hold(tmp_path / "model.onnx", dict(zip(filter(None, outputs), wanted, strict=True)))
 
 
 def test_simplified_layer_normalization(tool, tmp_path):

@@ -1,47 +1,13 @@
 """What is inferred of shapes, types and sizes: symbols against runs of onnxruntime, cost, contradictions."""
-import math
-import subprocess
-
 import numpy as np
 import pytest
-import suite
 from tool import SHARED
 
 onnx = pytest.importorskip("onnx")
+from models import Facts  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 MODELS = SHARED / "data" / "onnx_models"
-
-
-class Facts:
-    def __init__(self, path):
-        done = subprocess.run([suite.FACTS, "--print", str(path)], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        self.values, self.mismatches, self.renamed, self.visits = {}, [], {}, 0
-        for line in done.stdout.splitlines():
-            kind, *rest = line.split("\t")
-            if kind == "value":
-                self.values[rest[0]] = (rest[1], self.dims(rest[2]), self.dims(rest[3]))
-            elif kind == "mismatch":
-                self.mismatches.append(tuple(rest))
-            elif kind == "renamed":
-                self.renamed[rest[0]] = rest[1]
-            else:
-                self.visits = int(rest[0])
-
-    @staticmethod
-    def dims(text):
-        return None if text == "?" else [part for part in text[1:-1].split(", ") if part]
-
-    def shape(self, name):
-        return self.values[name][1]
-
-    def elements(self, name):
-        return self.values[name][2]
-
-    def full(self, name):
-        shape = self.shape(name)
-        return shape is not None and "?" not in shape
 
 
 def made(tmp_path, nodes, inputs, outputs=("y",), initializers=(), opset=21, value_info=(), functions=(), types=None):
@@ -108,7 +74,10 @@ X = {"x": (F, ["b", "p + s", 12, 64])}
     ([N("Split", ["x"], ["y", "z"], axis=1, num_outputs=2)], [], ["b", "?", "12", "64"], None),
     ([N("Slice", ["x", "s", "e", "a"], ["y"])], [ints("s", 1, -1), ints("e", 2**62, 2**31), ints("a", 1, 3)],
      ["b", "p + s + -1", "12", "1"], None),
-    ([N("Slice", ["x", "s", "e", "a"], ["y"])], [ints("s", 0), ints("e", 5), ints("a", 1)], ["b", "?", "12", "64"], None),
+    ([N("Slice", ["x", "s", "e", "a"], ["y"])], [ints("s", 0), ints("e", 5), ints("a", 1)], ["b", "min_5__p___s_", "12", "64"], None),
+    # what is cut by a size that may be the larger fits what has that size, or no run ends
+    ([N("Shape", ["x"], ["sh"]), N("Slice", ["sh", "i1", "i2"], ["e"]), N("Slice", ["k", "zero", "e", "zero"], ["cut"]), N("Add", ["x", "cut"], ["y"])],
+     [ints("i1", 1), ints("i2", 2), ints("zero", 0), numpy_helper.from_array(np.zeros((512, 12, 64), np.float32), "k")], ["b", "p + s", "12", "64"], None),
     ([N("Slice", ["x", "s", "e", "a", "st"], ["y"])], [ints("s", -1), ints("e", -2**62), ints("a", 1), ints("st", -1)],
      ["b", "p + s", "12", "64"], None),
     ([N("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), N("Transpose", ["x"], ["k"], perm=[0, 2, 3, 1]), N("MatMul", ["t", "k"], ["y"])], [],
@@ -275,6 +244,21 @@ def test_a_polynomial_is_bounded(tmp_path):
     assert facts.elements("p6") in (None, ["?"]) and len(facts.elements("p0")[0].split("+")) == 20
 
 
+def test_weights_stay_unread_small_integers_do_not(tmp_path):
+    """8 GiB of a sparse file beside a shape in the same file, in 1 GiB of memory."""
+    def external(name, kind, dims, offset, length):
+        tensor = TensorProto(name=name, data_type=kind, dims=dims, data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", "w.bin"), ("offset", offset), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
+        return tensor
+    with open(tmp_path / "w.bin", "wb") as file:
+        file.write(np.array([-1, 4096], np.int64).tobytes())
+        file.truncate(4096 + 2**33)
+    constants = [external("t", I, [2], 0, 16), external("w", F, [2**16, 2**15], 4096, 2**33)]
+    path = made(tmp_path, [N("MatMul", ["x", "w"], ["m"]), N("Reshape", ["m", "t"], ["y"])], {"x": (F, ["n", 2**16])}, initializers=constants)
+    assert Facts(path, memory=2**30).shape("y") == ["8*n", "4096"]
+
+
 # ---- against onnxruntime
 
 def bared(model):
@@ -369,11 +353,12 @@ def named_size(first):
     return size
 
 
-REAL = ["gpt2_past/gpt2_past.onnx", "bert_toy/bert_toy_optimized.onnx", "optimum_tiny_bert/model.onnx", "tf_bert_qa/TFBertForQuestionAnswering.onnx",
-        "whisper_hf_fp32_dec_past/hf_fp32_decoder_attention_with_past.onnx", "vespa_encoder/random_encoder.onnx", "vespa_decoder/random_decoder.onnx",
-        "squeezenet/squeezenet_tensor_input.onnx", "quantized_mlp_qdq/model.onnx", "light_densenet121/light_densenet121.onnx"]
-# Least share of the values that nodes make whose shape is known in full, without what the files declare of them.
-LEAST = {"gpt2_past": 0.5, "bert_toy": 0.9, "optimum_tiny_bert": 0.9, "tf_bert_qa": 0.5}
+# Least share of the values that nodes make whose shape is known in full, without what the files declare of them. In gpt2_past
+# a mask is cut from a constant of 1024 by sizes that may be larger: what is added to it is not known either. bert_toy's
+# positions are cut by the least of two floats.
+REAL = {"gpt2_past/gpt2_past.onnx": 0.74, "bert_toy/bert_toy_optimized.onnx": 0.22, "optimum_tiny_bert/model.onnx": 1,
+        "tf_bert_qa/TFBertForQuestionAnswering.onnx": 1, "whisper_hf_fp32_dec_past/hf_fp32_decoder_attention_with_past.onnx": 1,
+        "vespa_encoder/random_encoder.onnx": 1, "quantized_mlp_qdq/model.onnx": 1}
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -385,10 +370,11 @@ def test_real_models_at_two_sizes(tmp_path, name):
     facts, names = judge(path, bare, [feed_for(model, named_size(first)) for first in (2, 5)])
     full = sum(facts.full(name) for name in names)
     inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
-    theirs = sum(1 for v in [*inferred.graph.value_info, *inferred.graph.output] if v.type.HasField("tensor_type") and v.type.tensor_type.HasField("shape")
-                 and all(d.HasField("dim_value") or (d.HasField("dim_param") and not d.dim_param.startswith("unk__")) for d in v.type.tensor_type.shape.dim))
-    print(name, len(names), "values,", full, "in full; onnx.shape_inference", theirs)
-    assert full >= theirs and full >= math.floor(LEAST.get(name.split("/")[0], 0) * len(names))
+    shapes = {v.name: v.type.tensor_type.shape for v in [*inferred.graph.value_info, *inferred.graph.output]
+              if v.type.HasField("tensor_type") and v.type.tensor_type.HasField("shape")}
+    theirs = sum(name in shapes and all(d.HasField("dim_value") or (d.HasField("dim_param") and not d.dim_param.startswith("unk__"))
+                                        for d in shapes[name].dim) for name in names)
+    assert full >= theirs and full >= REAL[name] * len(names)
 
 
 def decoder():
