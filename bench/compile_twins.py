@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOL = os.environ.get("TWINFORGE", str(ROOT / "build" / "release" / "cli" / "twinforge"))
 BATCH, CONTEXT, VOCAB = 8, 2048, 1024
 HALF = ('name: "half" require: RETRAIN step { use: "tpu-exact-native" } step { keep_n_of_m { keep: 2 of: 4 along: "in" stride: 128 } '
-        'where { path: "layers.*mlp.*" } }')
+        'where { path: "layers.*mlp.down" } }')
 
 
 # --- sparse checkpoints
@@ -118,7 +118,7 @@ def checkpoint(folder, config, layer, layers=1):
 MODELS = {
     "Llama-3.2-1B": (dense(2048, 32, 8, 64, 8192), "tpu-exact-native"),
     "Qwen3-8B": (dense(4096, 32, 8, 128, 12288, norms=True), "tpu-exact-native"),
-    "Qwen3-8B, 2 of 4 of its MLP kept": (dense(4096, 32, 8, 128, 12288, norms=True), HALF),
+    "Qwen3-8B, 2 of 4 of its down kept": (dense(4096, 32, 8, 128, 12288, norms=True), HALF),
     "Qwen3-30B-A3B": (qwen3_moe(2048, 32, 4, 128, 768, 128, 8), "tpu-exact-native"),
     "Mixtral-8x7B": (mixtral(4096, 32, 8, 128, 14336, 8, 2), "tpu-exact-native"),
     "gpt-oss-20b": (gpt_oss(2880, 64, 8, 64, 2880, 32, 4), "tpu-exact-native"),
@@ -129,7 +129,7 @@ MODELS = {
 SMALL = {
     "heads of 64": (dense(256, 8, 2, 64, 512), "tpu-exact-native"),
     "experts": (qwen3_moe(512, 4, 2, 128, 256, 8, 2), "tpu-exact-native"),
-    "2 of 4 of the MLP kept": (dense(512, 4, 2, 128, 1024, norms=True), HALF),
+    "2 of 4 of down kept": (dense(512, 4, 2, 128, 1024, norms=True), HALF),
 }
 
 

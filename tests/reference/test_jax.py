@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from emitted import CASES, ENCODERS, FOR_A_SLICE, TOLERANCE, TRAINED, WAYS, gap, headless, judged, judged_hidden, module_at, twin_of
+from quick_jax import quickened
 
 
 def forged(tool, oracles, tmp_path, name, way):
     """The twin's module and its parameters in float32."""
     twin = twin_of(tool, oracles, tmp_path, name, way)
-    module = module_at(twin / "reference" / "model.py")
+    module = quickened(module_at(twin / "reference" / "model.py"))
     return module, module.load(twin, dtype=jnp.float32)
 
 
@@ -82,7 +83,7 @@ def test_phantom_tokens_are_never_spoken(tool, oracles, tmp_path, name):
     ids, want = judged(oracles / name)
     said = {}
     for folder in ("twin", "same"):
-        module = module_at(tmp_path / folder / "reference" / "model.py")
+        module = quickened(module_at(tmp_path / folder / "reference" / "model.py"))
         params = module.load(tmp_path / folder, dtype=jnp.float32)
         said[folder] = module.generate(params, ids, steps=12)
     assert (np.asarray(said["twin"]) == np.asarray(said["same"])).all()
