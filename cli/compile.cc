@@ -18,6 +18,7 @@
 #include "cli/compile_report.h"
 #include "cli/new_folder.h"
 #include "cli/open.h"
+#include "cli/places.h"
 #include "cli/score_flags.h"
 #include "cli/verb.h"
 #include "compiler/answer_store.h"
@@ -182,6 +183,7 @@ absl::StatusOr<int64_t> ShardsOf(const Graph& graph) {
 
 absl::StatusOr<GraphsToCompile> GraphsOf(CompileFlags& flags) {
   TWIN_ASSIGN_OR_RETURN(OpenedModel opened, OpenModelOrTwin(flags.model));
+  TWIN_RETURN_IF_ERROR(CheckPlaces(opened.model.graph, flags.workload.context, "--context"));
   GraphsToCompile graphs;
   Model source = opened.model;
   if (!flags.recipe.recipe.empty()) {

@@ -54,7 +54,7 @@ class Question:
             most = int(re.search(r"at most (\d+) together", hint)[1])
             self.flags["chunk"], self.flags["past"] = most // 2, most - most // 2
             return True
-        for words, change in (("use --phase prefill", {"phase": "prefill"}), ("leave out --past", {"past": None}), ("give --phase mixed", {"phase": "mixed"}),
+        for words, change in (("give --mesh pp=2", {"mesh": "pp=2"}), ("leave them at 1", {"microbatches": None}), ("use --phase prefill", {"phase": "prefill"}), ("leave out --past", {"past": None}), ("give --phase mixed", {"phase": "mixed"}),
                               ("score one device", {"mesh": "tp=1"}), ("score fewer devices", {"mesh": "tp=1"})):
             if words in hint:
                 self.flags = {flag: value for flag, value in {**self.flags, **change}.items() if value is not None}
@@ -134,3 +134,10 @@ def test_places_that_a_table_does_not_have(question, model, flags):
         return  # several flags would do
     said, hints = asked.settle()
     assert scored(said), (hints, said)
+
+
+@pytest.mark.parametrize("flags", [{"mesh": "pp=2", "microbatches": 3, "batch": 8}, {"mesh": "tp=2,dp=3,pp=2", "microbatches": 4, "batch": 30}, {"microbatches": 2, "batch": 8},
+                                   {"mesh": "pp=99", "batch": 8}, {"mesh": "pp=2", "phase": "mixed", "chunk": 64, "microbatches": 2, "batch": 8}])
+def test_pipelines(question, flags):
+    said, hints = question("llama-3.1-8b", chip="v5p", **flags).settle()
+    assert hints and scored(said), (hints, said)

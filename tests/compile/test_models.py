@@ -236,3 +236,12 @@ def test_what_is_asked_wrongly(tool, source, tmp_path):
     for flag in (["--batch", "8"], ["--context", "64"], ["--phase", "decode"], ["--shards", "2"], ["--recipe", "tpu-exact-native"], ["--kernel", "paged"]):
         done = tool("compile", "--program", program, "--topology", "v6e:2x2", *flag)
         assert done.code == 2 and done.codes == ["TF1003"] and flag[0] in done.err, done
+
+
+def test_places_that_a_learned_table_does_not_have(tool, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 4, "n_positions": 64, "vocab_size": 97, "layer_norm_epsilon": 1e-5, "torch_dtype": "float32"}')
+    words = ["compile", "--from-config", config, "--topology", "v6e:1x1", "--batch", 1, "--context"]
+    done = tool(*words, 65)
+    assert done.code == 2 and done.codes == ["TF1703"] and "--context: 65 places" in done.err and done.out == "", done
+    assert tool(*words, 64).code == 0
