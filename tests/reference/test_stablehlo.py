@@ -23,7 +23,7 @@ from tool import SHARED, Tool  # noqa: E402
 FAMILIES = "llama mistral qwen2 qwen3 gemma2 phi3 mixtral qwen3_moe gpt_oss deepseek_v3 gpt2".split()
 VARIANTS = "llama__tied_bf16 llama__biases llama__llama3 llama__yarn llama__linear mistral__window mixtral__sharded_bf16".split()
 
-RECIPES = {"": (), "tpu-exact-native": ("--to", "twin", "--kernel", "paged", "--shards", "2"),
+RECIPES = {"": (), "tpu-exact-native-decode": ("--to", "twin", "--kernel", "paged", "--shards", "2"),
            "tpu-exact-portable": ("--to", "hf", "--shards", "4")}
 
 # Their angles follow the length of the whole sequence: what the judge computes at once is no generation of ours, nor of its own.
@@ -33,7 +33,7 @@ NAMES = [*FAMILIES, *VARIANTS, *BY_LENGTH, "bert"]
 
 # Every family as every recipe makes it; of the variants, those whose weights a recipe treats otherwise.
 PAIRS = [*((name, recipe) for name in FAMILIES for recipe in RECIPES), *((name, "") for name in VARIANTS),
-         ("llama__tied_bf16", "tpu-exact-native"), ("llama__biases", "tpu-exact-native"), ("llama__biases", "tpu-exact-portable")]
+         ("llama__tied_bf16", "tpu-exact-native-decode"), ("llama__biases", "tpu-exact-native-decode"), ("llama__biases", "tpu-exact-portable")]
 
 # Of the largest logit, in f32: the rounding of a few layers, as in tests/oracle.
 TOLERANCE = 2e-5
@@ -176,7 +176,7 @@ def test_bf16_is_as_near_to_the_judge_as_the_evaluator_is(tool, oracles, tmp_pat
 
 @pytest.mark.parametrize("name", ["llama", "mixtral", "deepseek_v3"])
 def test_devices_that_split_the_weights(tool, oracles, tmp_path, name):
-    model = forged(tool, oracles, name, "tpu-exact-native", tmp_path / "twin")
+    model = forged(tool, oracles, name, "tpu-exact-native-decode", tmp_path / "twin")
     prefill, decode = generation(tool, model, tmp_path, stablehlo_jax.Split)
     assert prefill.said["mesh"] == {"model": 2}
     assert any("model" in argument.get("split", []) for argument in prefill.said["arguments"])
@@ -202,7 +202,7 @@ def test_layers_that_are_stored_as_one(tool, oracles, tmp_path):
 
 def test_a_recipe_need_not_be_forged(tool, oracles, tmp_path):
     """The twin's weights are then programs over the source's tensors."""
-    words = ("--recipe", "tpu-exact-native", "--shards", 2)
+    words = ("--recipe", "tpu-exact-native-decode", "--shards", 2)
     prefill, decode = generation(tool, oracles / "llama", tmp_path, stablehlo_jax.Split, *words)
     assert any("program" in argument for argument in prefill.said["arguments"])
     check_generation(prefill, decode, *expected(oracles / "llama"), TOLERANCE)
