@@ -54,6 +54,28 @@ bool OnnxScopeWriter::AppendMaskRead(OnnxScope& scope, const Node& node) {
   return true;
 }
 
+// (c ? (d ? x : n) : n) is c and d ? x : n, and conditions are small and shared where scores are neither.
+bool OnnxScopeWriter::AppendHiddenAgain(OnnxScope& scope, const Node& node) {
+  const Graph& graph = scope.graph;
+  if (node.op != OpKind::kSelect || !Is(graph, node.operands[1], OpKind::kSelect)) return false;
+  const Node& inner = graph.node(node.operands[1]);
+  const Node &outside = graph.node(node.operands[2]), &inside = graph.node(inner.operands[2]);
+  if (outside.op != OpKind::kConstant || inside.op != OpKind::kConstant || outside.type != inside.type ||
+      outside.attrs->SerializeAsString() != inside.attrs->SerializeAsString()) {
+    return false;
+  }
+  const auto before = scope.shown.find(inner.id);
+  const bool first = before == scope.shown.end();
+  const LaidValue where = first ? ValueOf(scope, inner.operands[0]) : before->second.where;
+  const NodeId x = first ? inner.operands[1] : before->second.x;
+  const Type condition{DType::kBool, node.type.axes};
+  const LaidValue both = body_.Elementwise("And", {ValueOf(scope, node.operands[0]), where}, condition);
+  scope.shown[node.id] = {both, x};
+  scope.values[node.id] =
+      body_.Elementwise("Where", {both, ValueOf(scope, x), ValueOf(scope, outside.id)}, node.type);
+  return true;
+}
+
 // Weights are converted, multiplied with and looked up in as they lie.
 bool OnnxScopeWriter::AppendWeightRead(OnnxScope& scope, const Node& node) {
   const bool product = node.op == OpKind::kDot && node.operands.size() == 2;
@@ -209,8 +231,8 @@ absl::Status OnnxScopeWriter::Append(OnnxScope& scope, const Node& node) {
     scope.weights[node.id] = {std::string(node.Role("value")), node.type.dtype};
     return absl::OkStatus();
   }
-  if (AppendMaskRead(scope, node) || AppendWeightRead(scope, node) || AppendSoftmax(scope, node) ||
-      AppendAttention(scope, node)) {
+  if (AppendMaskRead(scope, node) || AppendWeightRead(scope, node) || AppendHiddenAgain(scope, node) ||
+      AppendSoftmax(scope, node) || AppendAttention(scope, node)) {
     return absl::OkStatus();
   }
   if (Info(node.op).composite != nullptr) {

@@ -34,6 +34,11 @@ struct OnnxScope {
   std::map<NodeId, WeightRead> weights;  // parameters that nobody has looked at yet, and in which type
   NodeId starts = -1;                    // stands for the mask: what is asked of it is asked of that
   std::map<NodeId, NodeId> first_seen;   // min(starts, the query's place) -> the query's place
+  struct Shown {
+    LaidValue where;  // all conditions so far
+    NodeId x = -1;
+  };
+  std::map<NodeId, Shown> shown;  // x where several conditions hold, one number elsewhere
 };
 
 class OnnxScopeWriter {
@@ -55,6 +60,7 @@ class OnnxScopeWriter {
  private:
   bool AppendMaskRead(OnnxScope& scope, const Node& node);
   bool AppendWeightRead(OnnxScope& scope, const Node& node);
+  bool AppendHiddenAgain(OnnxScope& scope, const Node& node);
   bool AppendSoftmax(OnnxScope& scope, const Node& node);
   bool AppendAttention(OnnxScope& scope, const Node& node);
   std::string SeenByAll(OnnxScope& scope, const std::vector<NodeId>& broadcasts);

@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from emitted import CASES, ENCODERS, SOME, TOLERANCE, TRAINED, WAYS, gap, judged, stored, twin_of
+from manifests import replace, reseal
 from onnx import numpy_helper
 from safetensors.numpy import save_file
 
@@ -234,6 +235,31 @@ def test_prove_and_unforge(tool, oracles, tmp_path, name):
         path.write_bytes(kept[:at] + bytes([kept[at] ^ 1]) + kept[at + 1:])
         assert tool("prove", oracles / name, folder).code in (1, 4)
         path.write_bytes(kept)
+
+
+def swapped_weights(model):
+    one, other = (tensor for tensor in model.graph.initializer if tensor.name.endswith("norm_in"))
+    one.name, other.name = other.name, one.name
+
+
+def another_epsilon(model):
+    constant = next(tensor for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT and not tensor.external_data)
+    constant.raw_data = np.float32(0.25).tobytes()
+
+
+@pytest.mark.parametrize("edit", [swapped_weights, another_epsilon])
+def test_prove_writes_the_model_anew(tool, oracles, tmp_path, edit):
+    """Whoever changes model.onnx can seal the manifest over it, and is found."""
+    folder = written(tool, oracles, tmp_path, "llama", "native")
+    path = folder / "model.onnx"
+    before = path.read_bytes()
+    model = onnx.load(str(path), load_external_data=False)
+    edit(model)
+    path.write_bytes(model.SerializeToString())
+    row, now = (f'bytes: {len(data)}\n  sha256: "{hashlib.sha256(data).hexdigest()}"' for data in (before, path.read_bytes()))
+    reseal(folder, replace(row, now))
+    done = tool("prove", oracles / "llama", folder)
+    assert done.code == 1 and "model.onnx: it is not the model that the graph gives" in done.out, done
 
 
 def test_a_twin_in_primitives(tool, oracles, tmp_path):

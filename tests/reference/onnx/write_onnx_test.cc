@@ -110,6 +110,8 @@ TEST(Models, MasksAndAnglesAreComputedOnceForAllLayers) {
   EXPECT_EQ(counts["Cos"], 1);
   EXPECT_EQ(counts["Or"], 1);
   EXPECT_EQ(counts["Softmax"], 2);
+  EXPECT_EQ(counts["And"], 1);
+  EXPECT_EQ(counts["Where"], 2);
 }
 
 TEST(Models, WholeOperatorsWhereTheyMeanTheBlock) {
