@@ -4,7 +4,8 @@
 
 Graphs are made here, with the operators, constants and initializers that exporters write for a layer: norm in primitives,
 three projections, heads split and joined by Reshape and Transpose, scores, mask, softmax, gated MLP; 64 nodes a layer. Peers
-that are not installed are said to be missing. A figure is the best of three runs up to 100k nodes, of one above.
+that are not installed are said to be missing. A figure is the best of three runs up to 100k nodes, of one above; beside the
+seconds that passed those of a processor, which a busy machine does not change.
 Also: one weight of a 40 GiB sparse file changed, in time, memory, bytes written and blocks.
 """
 import argparse
@@ -108,7 +109,7 @@ class Maker:
 
 
 def measured(words):
-    """Seconds and peak bytes of a program, or what it said."""
+    """Seconds, peak bytes and seconds of a processor; what a program said that failed is raised."""
     began = time.monotonic()
     child = subprocess.Popen([str(w) for w in words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = child.stderr.read()
@@ -116,7 +117,7 @@ def measured(words):
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
         raise RuntimeError(said.decode(errors="replace").strip().splitlines()[-1][:200] if said else str(child.returncode))
-    return time.monotonic() - began, usage.ru_maxrss * 1024
+    return time.monotonic() - began, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
 
 
 def best(words, runs, before=lambda: None):
@@ -137,7 +138,7 @@ PEER_LIMIT = {"onnxruntime": 100_000, "onnxslim": 10_000, "onnxsim": 10_000}   #
 
 
 def fit(points):
-    """R² of time as a line in nodes."""
+    """R² of y as a line in x."""
     n = len(points)
     mx, my = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
     sxy, sxx, syy = sum((x - mx) * (y - my) for x, y in points), sum((x - mx) ** 2 for x, _ in points), sum((y - my) ** 2 for _, y in points)
@@ -145,7 +146,7 @@ def fit(points):
 
 
 def cell(result):
-    return f"{result[0]:.2f} s, {result[1] / 2**20:,.0f} MiB" if isinstance(result, tuple) else result
+    return f"{result[0]:.2f} s ({result[2]:.2f}), {result[1] / 2**20:,.0f} MiB" if isinstance(result, tuple) else result
 
 
 def graphs(scratch, most):
@@ -176,7 +177,7 @@ def graphs(scratch, most):
                     results[peer] = measured([sys.executable, "-c", text, path, scratch / "peer.onnx"])
                 except RuntimeError as failed:
                     results[peer] = f"fails: {failed}"
-        points.append((len(maker.nodes), results["export"][0]))
+        points.append((len(maker.nodes), results["export"][2]))
         rows.append((len(maker.nodes), path.stat().st_size, results))
         print(rows[-1], flush=True)
     return rows, points
@@ -198,7 +199,7 @@ def sparse(scratch):
         for k in range(40):
             file.seek(k * gib)
             file.write(b"\x3f" * (1 << 20))
-    seconds, peak = measured([TOOL, "export", path, "--to", "onnx", "--store", "w20=bf16", "--out", scratch / "changed"])
+    seconds, peak, _ = measured([TOOL, "export", path, "--to", "onnx", "--store", "w20=bf16", "--out", scratch / "changed"])
     stat = (scratch / "changed" / "w.bin").stat()
     return (f"A 40 GiB data file of holes with 1 MiB of numbers in each of 40 tensors, one of which is stored as bf16: {seconds:.1f} s, "
             f"{peak / 2**20:,.0f} MiB at the peak, {stat.st_blocks * 512 / 2**20:,.0f} MiB of blocks in a file of {stat.st_size / gib:.0f} GiB.")
@@ -218,7 +219,7 @@ def main():
              "| --- | --- | --- | --- | --- | " + " | ".join("---" for _ in PEERS) + " |"]
     for nodes, size, results in rows:
         lines.append(f"| {nodes:,} | {size / 2**20:.1f} MiB | " + " | ".join(cell(results[k]) for k in ("inspect", "export", "store", *PEERS)) + " |")
-    lines += ["", f"Time of `export` as a line in nodes: R² = {fit(points):.4f}." if len(points) > 2 else "", large]
+    lines += ["", f"Processor time of `export` as a line in nodes: R² = {fit(points):.4f}." if len(points) > 2 else "", large]
     text = "\n".join(lines)
     print(text)
     if flags.write:
