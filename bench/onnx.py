@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 TOOL = os.environ.get("TWINFORGE", "build/release/cli/twinforge")
@@ -108,16 +107,22 @@ class Maker:
         return number(1, 8) + field(2, "bench") + field(7, graph) + field(8, number(2, 18))
 
 
+# Run by a small process of its own: a child's peak begins with what its parent held when it was started.
+MEASURE = """import resource, subprocess, sys, time
+began = time.monotonic()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(time.monotonic() - began, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime)
+sys.exit(done.stderr.decode(errors="replace").strip().splitlines()[-1][:200] if done.returncode else 0)"""
+
+
 def measured(words):
     """Seconds, peak bytes and seconds of a processor; what a program said that failed is raised."""
-    began = time.monotonic()
-    child = subprocess.Popen([str(w) for w in words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    said = child.stderr.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode != 0:
-        raise RuntimeError(said.decode(errors="replace").strip().splitlines()[-1][:200] if said else str(child.returncode))
-    return time.monotonic() - began, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
+    done = subprocess.run([sys.executable, "-S", "-c", MEASURE, *map(str, words)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip())
+    seconds, peak, processor = done.stdout.split()
+    return float(seconds), int(peak), float(processor)
 
 
 def best(words, runs, before=lambda: None):
