@@ -87,12 +87,13 @@ def test_every_verb_goes_through_the_same_check(tool, home, out):
 def test_training_graphs_reach_no_further(tool, home):
     """Nobody runs them here, and they are written again: then their tensors are looked at like all others."""
     made = model([identity()], [helper.make_tensor("w", 1, [1], [1])])
-    made.training_info.add().initialization.initializer.append(outside("../secret.bin", name="t"))
+    made.training_info.add().initialization.initializer.append(outside("../secret.bin", name="t", checksum="0" * 40))
     made.training_info[0].initialization.name = "i"
     path = home / "m.onnx"
     path.write_bytes(made.SerializeToString())
-    done = tool("export", path, "--to", "onnx", "--out", home / "out")
-    assert done.codes == ["TF2004"] and done.code == 4 and not (home / "out").exists(), done
+    for more in ([], ["--integrity"]):
+        done = tool("export", path, "--to", "onnx", *more, "--out", home / "out")
+        assert done.codes == ["TF2004"] and done.code == 4 and not (home / "out").exists(), done
 
 
 def test_nothing_is_written_outside_of_the_new_folder(tool, home):
@@ -233,6 +234,8 @@ def test_deep_nesting(tool, tmp_path):
     assert tool.json("inspect", path)["depth"] == 200
     (tmp_path / "in").mkdir()
     assert tool("eval", path, "--inputs", tmp_path / "in", "--out", tmp_path / "out").code == 0
+    tool.json("export", path, "--to", "onnx", "--out", tmp_path / "same")
+    assert (tmp_path / "same" / "m.onnx").read_bytes() == nested(200)
     refusal(tool, path, nested(201), 2005, says="graphs deep")
     refusal(tool, path, nested(320), 2001)
 
