@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "onnx/message_parts.h"
 #include "onnx/onnx-ml.pb.h"
+#include "onnx/tensor_data.h"
 
 namespace twinforge {
 namespace {
@@ -51,10 +52,13 @@ absl::StatusOr<int64_t> CheckChecksums(const OnnxMessage& message) {
       if (entry.key() == "location") location = entry.value();
       if (entry.key() == "checksum") checksum = absl::AsciiStrToLower(entry.value());
     }
-    if (checksum.empty() || tensor.data_location() != ::onnx::TensorProto::EXTERNAL) return;
+    if (checksum.empty() || tensor.data_location() != ::onnx::TensorProto::EXTERNAL || !status.ok()) return;
+    const std::string place = absl::StrCat(message.path, ": tensor ", JsonQuoted(tensor.name(), 200));
+    status =
+        CheckTensor(tensor, *message.files, place);  // opens its file; nobody has looked at those of training
     const auto [known, is_new] = checksums.emplace(location, checksum);
     if (is_new || known->second == checksum || !status.ok()) return;
-    status = Error(2004, absl::StrCat(message.path, ": tensor ", JsonQuoted(tensor.name(), 200)),
+    status = Error(2004, place,
                    absl::StrCat("external data names another checksum of ", JsonQuoted(location, 200),
                                 " than a tensor before it"));
   });

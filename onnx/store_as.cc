@@ -133,6 +133,7 @@ absl::StatusOr<StoreRule> ParseStoreRule(const std::string& text) {
 
 absl::StatusOr<std::vector<StoredAs>> StoreAs(const std::vector<StoreRule>& rules, const OnnxModel& model,
                                               OnnxRewrite& rewrite) {
+  if (rules.empty()) return std::vector<StoredAs>();
   std::vector<std::pair<std::unique_ptr<RE2>, int64_t>> patterns;  // and how many each has met
   for (const StoreRule& rule : rules) patterns.emplace_back(Compiled(rule.pattern), 0);
   Storer storer(model, rewrite);

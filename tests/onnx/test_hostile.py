@@ -73,6 +73,46 @@ def test_locations_out_of_reach(tool, home, location, where):
     refusal(tool, home / "m.onnx", made, 2004)
 
 
+@pytest.mark.parametrize("out", ["inspect", "eval", "export"])
+def test_every_verb_goes_through_the_same_check(tool, home, out):
+    """What reads, what runs and what writes again: no way of theirs to a tensor's file is another's."""
+    path = home / "m.onnx"
+    path.write_bytes(model([identity()], [outside("../secret.bin")]).SerializeToString())
+    (home / "in").mkdir()
+    more = {"inspect": [], "eval": ["--inputs", home / "in", "--out", home / "out"], "export": ["--to", "onnx", "--out", home / "out"]}[out]
+    done = tool(out, path, *more)
+    assert done.codes == ["TF2004"] and done.code == 4 and not (home / "out").exists(), done
+
+
+def test_training_graphs_reach_no_further(tool, home):
+    """Nobody runs them here, and they are written again: then their tensors are looked at like all others."""
+    made = model([identity()], [helper.make_tensor("w", 1, [1], [1])])
+    made.training_info.add().initialization.initializer.append(outside("../secret.bin", name="t", checksum="0" * 40))
+    made.training_info[0].initialization.name = "i"
+    path = home / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    for more in ([], ["--integrity"]):
+        done = tool("export", path, "--to", "onnx", *more, "--out", home / "out")
+        assert done.codes == ["TF2004"] and done.code == 4 and not (home / "out").exists(), done
+
+
+def test_nothing_is_written_outside_of_the_new_folder(tool, home):
+    """A location that is read (a link into the model's own store) is no place to write to."""
+    (home / "store").mkdir()
+    (home / "store" / "w").write_bytes(b"\1" * 64)
+    (home / "model").mkdir()
+    (home / "store" / "m").write_bytes(model([identity()], [outside("../store/w")]).SerializeToString())
+    (home / "model" / "m.onnx").symlink_to(home / "store" / "m")
+    before = sorted(home.rglob("*"))
+    done = tool("export", home / "model" / "m.onnx", "--to", "onnx", "--out", home / "out")
+    assert done.codes == ["TF2010"] and sorted(home.rglob("*")) == before, done
+    assert tool("export", home / "model" / "m.onnx", "--to", "onnx", "--data-layout", "single", "--out", home / "out").code == 0
+    assert (home / "out" / "m.onnx.data").read_bytes() == b"\1" * 8
+    (home / "dangling").symlink_to(home.parent / "elsewhere")
+    again = tool("export", home / "out" / "m.onnx", "--to", "onnx", "--out", home / "dangling")
+    assert again.codes == ["TF1608"] and not (home.parent / "elsewhere").exists(), again
+
+
 def test_links_out_of_the_folder(tool, home):
     (home / "link.bin").symlink_to(home.parent / "secret.bin")
     refusal(tool, home / "m.onnx", model([identity()], [outside("link.bin")]), 2004, says="leads out")
@@ -194,6 +234,8 @@ def test_deep_nesting(tool, tmp_path):
     assert tool.json("inspect", path)["depth"] == 200
     (tmp_path / "in").mkdir()
     assert tool("eval", path, "--inputs", tmp_path / "in", "--out", tmp_path / "out").code == 0
+    tool.json("export", path, "--to", "onnx", "--out", tmp_path / "same")
+    assert (tmp_path / "same" / "m.onnx").read_bytes() == nested(200)
     refusal(tool, path, nested(201), 2005, says="graphs deep")
     refusal(tool, path, nested(320), 2001)
 
