@@ -1,4 +1,6 @@
 // twinforge eval MODEL: what the model computes, by the reference evaluator.
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/diagnostic.h"
@@ -109,7 +111,9 @@ std::string ShapeOf(const Tensor& tensor) {
 }
 
 absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
-  if (IsOnnxPath(flags.model.path)) {
+  // A folder holds the file's own inputs; a safetensors file those of a model.
+  std::error_code failed;
+  if (IsOnnxPath(flags.model.path) && std::filesystem::is_directory(flags.inputs, failed)) {
     if (!flags.dtype.empty() || flags.hidden_states || !flags.model.config.empty()) {
       return Error(1003, flags.model.path,
                    "an ONNX model says its own types, and has no config and no layers",

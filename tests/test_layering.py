@@ -14,7 +14,7 @@ MAY = {
     "ir": {"base", "weights"},
     "eval": {"base", "weights", "ir"},
     "transforms": {"base", "weights", "ir"},
-    "importers": {"base", "weights", "ir"},
+    "importers": {"base", "weights", "ir", "onnx"},
     "reference": {"base", "weights", "ir"},
     "exporters": {"base", "weights", "ir", "reference"},
     "cost": {"base", "weights", "ir"},
