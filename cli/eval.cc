@@ -169,10 +169,10 @@ void AddEval(CLI::App& app, Invocation& invocation) {
   AddCheckpointFlags(verb, flags.model);
   verb->add_option("--inputs", flags.inputs,
                    "a safetensors file with input_ids [batch, seq]; position_ids and "
-                   "token_type_ids are taken too; of an ONNX model a folder with input_0.pb, ...")
+                   "token_type_ids are taken too; or a folder with input_0.pb, ..., for an ONNX file as it is")
       ->required();
   verb->add_option("--out", flags.out,
-                   "the safetensors file to write, or of an ONNX model the folder of output_0.pb, ...")
+                   "the safetensors file to write, or for a folder of inputs the folder of output_0.pb, ...")
       ->required();
   verb->add_option("--dtype", flags.dtype, "every floating value in this type; default: the model's own")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));

@@ -171,7 +171,8 @@ absl::Status Assembler::Put(int id, const RaisedBlock& block) {
 absl::Status Assembler::PutHead(const Flow& flow) {
   TWIN_ASSIGN_OR_RETURN(const HeadBlock head, blocks_.HeadOf(flow));
   TWIN_RETURN_IF_ERROR(Find(head.input));
-  tokens_ = builder_.Input("tokens", {DType::kI32, {{"batch", Dim::Symbol("batch")}, {"seq", Dim::Symbol("seq")}}});
+  tokens_ =
+      builder_.Input("tokens", {DType::kI32, {{"batch", Dim::Symbol("batch")}, {"seq", Dim::Symbol("seq")}}});
   for (const auto& [id, block] : found_) TWIN_RETURN_IF_ERROR(Put(id, block));
   if (!head.head) {
     builder_.Output("hidden", ids_.at(head.input));

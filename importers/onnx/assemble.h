@@ -17,8 +17,8 @@ struct AssembledGraph {
   std::set<int32_t> passed;  // outputs of the file that the graph carries without saying them: caches
 };
 
-// The graph from tokens to the first output; `windows` are of attentions, in the order of their terms, where the
-// trace is too short to show them. TF2010 names the node that no block holds, and the nearest miss.
+// The graph from tokens to the first output; `windows` are of attentions, in the order of their terms, where
+// the trace is too short to show them. TF2010 names the node that no block holds, and the nearest miss.
 absl::StatusOr<AssembledGraph> AssembleGraph(const OnnxTrace& trace, const std::map<int, int64_t>& windows);
 
 }  // namespace twinforge

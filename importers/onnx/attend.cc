@@ -10,7 +10,8 @@
 namespace twinforge {
 namespace {
 
-constexpr double kHidden = -1e4;  // what is added to a score so that nobody sees it; exp of it is 0 in 32 bits
+constexpr double kHidden =
+    -1e4;  // what is added to a score so that nobody sees it; exp of it is 0 in 32 bits
 
 // ---- masks
 
@@ -18,7 +19,8 @@ constexpr double kHidden = -1e4;  // what is added to a score so that nobody see
 bool HideBy(const OnnxTrace& trace, const OnnxTensor& mask, const Shape& scores, double hides, SeenMask& seen,
             std::string& why) {
   const int64_t batch = trace.probe().batch, seq = trace.probe().seq;
-  const int64_t lead = ElementCount(scores) / (seq * scores.back());
+  const int64_t each = scores.empty() ? 0 : seq * scores.back();
+  const int64_t lead = each > 0 ? ElementCount(scores) / each : 0;
   const std::optional<Shape> shape = MetShape(mask.shape(), scores);
   why = "a mask of another shape than the scores";
   if (shape != scores || scores.size() < 3 || scores[scores.size() - 2] != seq || scores.back() != seq ||
@@ -88,10 +90,11 @@ struct PeeledScores {
 // One number for each head, after the scores of its keys.
 WeightPtr SinksOf(const OnnxTrace& trace, const Flow& flow, int64_t heads) {
   const Term& term = trace.term(flow);
-  if (term.kind != TermKind::kParam || flow.factor != 1 || flow.parts.size() != 1 ||
+  if (heads < 1 || term.kind != TermKind::kParam || flow.factor != 1 || flow.parts.size() != 1 ||
       flow.parts[0].coef != nullptr || term.count() != heads || flow.shape.back() != 1)
     return nullptr;
   const int64_t each = flow.count() / (trace.probe().batch * heads);
+  if (each < 1) return nullptr;
   for (int64_t i = 0; i < flow.count(); ++i) {
     if (IndexAt(flow.parts[0], i) != i / each % heads) return nullptr;
   }
@@ -148,7 +151,7 @@ bool IsProbabilities(const OnnxTrace& trace, const Flow& p) {
       p.shape.empty() || term.shape.empty())
     return false;
   const int64_t keys = p.shape.back(), all = term.shape.back();
-  if (keys != trace.probe().seq || p.count() / keys != term.count() / all) return false;
+  if (all < 1 || keys != trace.probe().seq || p.count() / keys != term.count() / all) return false;
   for (int64_t i = 0; i < p.count(); ++i) {
     if (IndexAt(p.parts[0], i) != i / keys * all + i % keys) return false;
   }
@@ -260,11 +263,13 @@ bool EmitAttend(RaiseCall& c, const AttendSpec& spec) {
     if (!values) return c.Miss(why);
     if (turn->rope.SerializeAsString() != keys->rope.SerializeAsString())
       return c.Miss("queries and keys turn differently");
-    if (values->rope.style() != Rope::ABSENT || values->factor != 1) return c.Miss("values are turned or scaled");
+    if (values->rope.style() != Rope::ABSENT || values->factor != 1)
+      return c.Miss("values are turned or scaled");
     if (turn->rope.style() != Rope::ABSENT) *term->attrs.mutable_rope() = turn->rope;
   }
   const int64_t heads = q->places.heads, width = q->places.width;
-  if (k->places.width != width || v->places.width != width) return c.Miss("keys and values of different widths");
+  if (k->places.width != width || v->places.width != width)
+    return c.Miss("keys and values of different widths");
   if (k->places.heads != v->places.heads || k->places.heads == 0 || heads % k->places.heads != 0)
     return c.Miss("heads that do not divide by those of the keys");
   SeenMask seen;
@@ -273,7 +278,8 @@ bool EmitAttend(RaiseCall& c, const AttendSpec& spec) {
   for (const OnnxTensor& mask : spec.masks) {
     if (!HideBy(c.trace, mask, scores, kHidden, seen, why)) return c.Miss(why);
   }
-  if (seen.seen.empty() && (spec.causal || spec.window > 0)) seen.seen.assign(ElementCount({scores[0], seq * seq}), true);
+  if (seen.seen.empty() && (spec.causal || spec.window > 0))
+    seen.seen.assign(ElementCount({scores[0], seq * seq}), true);
   for (size_t i = 0; i < seen.seen.size() && (spec.causal || spec.window > 0); ++i) {
     const auto at = static_cast<int64_t>(i) % (seq * seq), place = at / seq, key = at % seq;
     if ((spec.causal && key > place) || (spec.window > 0 && place - key >= spec.window)) seen.seen[i] = false;
@@ -302,7 +308,8 @@ bool EmitAttend(RaiseCall& c, const AttendSpec& spec) {
   Flow flow{.shape = spec.result};
   std::vector<int64_t> index(static_cast<size_t>(flow.count()));
   const int64_t batch = c.trace.probe().batch;
-  if (flow.count() != batch * seq * heads * width) return c.Miss("attention of another size than its queries");
+  if (flow.count() != batch * seq * heads * width)
+    return c.Miss("attention of another size than its queries");
   const size_t head_axis = spec.q.axes.find('h');
   for (int64_t i = 0; i < flow.count(); ++i) {
     const int64_t d = i % width, x = i / width;
@@ -314,7 +321,8 @@ bool EmitAttend(RaiseCall& c, const AttendSpec& spec) {
   }
   bool same = true;
   for (size_t i = 0; same && i < index.size(); ++i) same = index[i] == static_cast<int64_t>(i);
-  const Flow own = c.New(Term{.kind = TermKind::kAttend, .shape = {batch, seq, heads * width}, .attend = term});
+  const Flow own =
+      c.New(Term{.kind = TermKind::kAttend, .shape = {batch, seq, heads * width}, .attend = term});
   flow.term = own.term;
   flow.parts[0].index = same ? nullptr : std::make_shared<const std::vector<int64_t>>(std::move(index));
   return c.Out(0, std::move(flow));

@@ -81,7 +81,8 @@ absl::StatusOr<int> BlockFinder::Whole(const Flow& flow) const {
   return Fault(flow.term, "what this makes is moved or scaled before a block takes it");
 }
 
-absl::StatusOr<BlockFinder::Piece> BlockFinder::PieceOf(int term, const std::vector<int64_t>& features) const {
+absl::StatusOr<BlockFinder::Piece> BlockFinder::PieceOf(int term,
+                                                        const std::vector<int64_t>& features) const {
   const Term& linear = trace_.term(term);
   if (linear.kind != TermKind::kLinear) return Fault(term, "a block's operand is no projection");
   Piece piece;
@@ -93,7 +94,8 @@ absl::StatusOr<BlockFinder::Piece> BlockFinder::PieceOf(int term, const std::vec
 
 absl::StatusOr<BlockFinder::Piece> BlockFinder::PieceOf(const Flow& flow) const {
   const std::optional<std::vector<int64_t>> features = trace_.Features(flow);
-  if (!features || flow.factor != 1) return Fault(flow.term, "what this makes is moved or scaled before a block takes it");
+  if (!features || flow.factor != 1)
+    return Fault(flow.term, "what this makes is moved or scaled before a block takes it");
   return PieceOf(flow.term, *features);
 }
 
@@ -114,7 +116,8 @@ absl::StatusOr<RaisedBlock> BlockFinder::NormOf(int term) const {
 
 // ---- attention
 
-// Norms over the width of each head, between a projection and its turn: the projection takes the norm's place.
+// Norms over the width of each head, between a projection and its turn: the projection takes the norm's
+// place.
 absl::Status BlockFinder::NormHeads(RaisedBlock& block, AttendTerm& attend) const {
   AttentionAttrs& attrs = *block.attrs.mutable_attention();
   const Term &q = trace_.term(attend.q.term), &k = trace_.term(attend.k.term);
@@ -157,14 +160,16 @@ absl::StatusOr<RaisedBlock> BlockFinder::Attention(int id) const {
   for (const auto& [slot, places] : operands) {
     TWIN_ASSIGN_OR_RETURN(const Piece piece, PieceOf(places->term, places->features));
     if (block.inputs.empty()) block.inputs = {piece.input};
-    if (block.inputs[0] != piece.input) return Fault(places->term, "queries, keys and values of different inputs");
+    if (block.inputs[0] != piece.input)
+      return Fault(places->term, "queries, keys and values of different inputs");
     const ParamAxis heads = AxisNamed(*slot == 'q' ? "heads" : "kv_heads", places->heads);
     block.params.emplace_back(
         slot, KernelParam(piece.kernel, {AxisNamed("d_model", piece.kernel->shape()[0])}, {heads, width}));
     if (piece.bias != nullptr)
       block.params.emplace_back(absl::StrCat(slot, "_bias"), VectorParam(piece.bias, {heads, width}));
   }
-  const ParamAxis heads = AxisNamed("heads", attend.q.heads), d_model = AxisNamed("d_model", linear.kernel->shape()[1]);
+  const ParamAxis heads = AxisNamed("heads", attend.q.heads),
+                  d_model = AxisNamed("d_model", linear.kernel->shape()[1]);
   block.params.emplace_back("o", KernelParam(linear.kernel, {heads, width}, {d_model}));
   if (linear.bias != nullptr) block.params.emplace_back("o_bias", VectorParam(linear.bias, {d_model}));
   if (attend.sinks != nullptr) block.params.emplace_back("sinks", VectorParam(attend.sinks, {heads}));
@@ -187,7 +192,8 @@ absl::StatusOr<RaisedBlock> BlockFinder::Feed(int id) const {
     act = &trace_.term(curve);
     up = inner.in[first ? 1 : 0];
   }
-  if (act->kind != TermKind::kAct) return Fault(hidden, "a product of two values, neither of them an activation");
+  if (act->kind != TermKind::kAct)
+    return Fault(hidden, "a product of two values, neither of them an activation");
   block.attrs.mutable_mlp()->set_act(act->act);
   std::vector<std::pair<const char*, Flow>> parts;
   if (gated) parts.emplace_back("gate", act->in[0]);
@@ -295,7 +301,8 @@ absl::StatusOr<RaisedBlock> BlockFinder::Of(int id) const {
       if (inner == TermKind::kMul || inner == TermKind::kAct) return Feed(id);
       TWIN_ASSIGN_OR_RETURN(const int input, Whole(term.in[0]));
       RaisedBlock block{.kind = BlockKind::kLinear, .inputs = {input}};
-      const ParamAxis in = AxisNamed("d_model", term.kernel->shape()[0]), out = AxisNamed("d_out", term.kernel->shape()[1]);
+      const ParamAxis in = AxisNamed("d_model", term.kernel->shape()[0]),
+                      out = AxisNamed("d_out", term.kernel->shape()[1]);
       block.params.emplace_back("kernel", KernelParam(term.kernel, {in}, {out}));
       if (term.bias != nullptr) block.params.emplace_back("bias", VectorParam(term.bias, {out}));
       return block;
@@ -329,7 +336,8 @@ absl::StatusOr<HeadBlock> BlockFinder::HeadOf(const Flow& flow) const {
   }
   if (std::abs(logits.factor - 1) > 1e-6) attrs.set_scale(AsWritten(logits.factor));
   TWIN_ASSIGN_OR_RETURN(head.input, Whole(top->in[0]));
-  const ParamAxis d_model = AxisNamed("d_model", top->kernel->shape()[0]), vocab = AxisNamed("vocab", top->kernel->shape()[1]);
+  const ParamAxis d_model = AxisNamed("d_model", top->kernel->shape()[0]),
+                  vocab = AxisNamed("vocab", top->kernel->shape()[1]);
   head.params.emplace_back("head", KernelParam(top->kernel, {d_model}, {vocab}));
   if (top->bias != nullptr) head.params.emplace_back("bias", VectorParam(top->bias, {vocab}));
   return head;

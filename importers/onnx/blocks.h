@@ -12,16 +12,7 @@
 
 namespace twinforge {
 
-enum class BlockKind : uint8_t {
-  kEmbedding,
-  kNorm,
-  kAdd,
-  kLinear,
-  kActivation,
-  kAttention,
-  kMlp,
-  kGatedMlp
-};
+enum class BlockKind : uint8_t { kEmbedding, kNorm, kAdd, kLinear, kActivation, kAttention, kMlp, kGatedMlp };
 
 struct RaisedBlock {
   BlockKind kind = BlockKind::kAdd;

@@ -2,10 +2,10 @@
 //
 //   q turned      factor * sum over parts of coef[i] * term[index[i]]
 //
-// A term is one thing that a block computes (a projection, a norm, softmax); operators that only move elements,
-// scale them, or add a term's elements to each other make no term but another flow over the same one. So a
-// head split by Reshape and Transpose, keys repeated by Expand, Tile or Gather, and a rotary turn written with
-// Slice, Neg and Concat all end as a few numbers per element, whatever operators wrote them.
+// A term is one thing that a block computes (a projection, a norm, softmax); operators that only move
+// elements, scale them, or add a term's elements to each other make no term but another flow over the same
+// one. So a head split by Reshape and Transpose, keys repeated by Expand, Tile or Gather, and a rotary turn
+// written with Slice, Neg and Concat all end as a few numbers per element, whatever operators wrote them.
 //
 // Everything is computed at a probe: a batch and a sequence of few places (probe.h).
 #ifndef TWINFORGE_IMPORTERS_ONNX_FLOW_H_
@@ -88,9 +88,9 @@ struct HeadPlaces {
 struct AttendTerm {
   HeadPlaces q, k, v;
   AttentionAttrs attrs;
-  WeightPtr sinks;                 // [heads], or null
-  std::vector<int64_t> places;     // head as the file counts it -> head here
-  std::vector<int64_t> numbers;    // large numbers of the file from which the mask was computed
+  WeightPtr sinks;               // [heads], or null
+  std::vector<int64_t> places;   // head as the file counts it -> head here
+  std::vector<int64_t> numbers;  // large numbers of the file from which the mask was computed
 };
 
 struct Term {

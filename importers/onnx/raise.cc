@@ -1,14 +1,15 @@
 #include "importers/onnx/raise.h"
 
-#include <filesystem>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/json_reader.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "importers/onnx/assemble.h"
 #include "importers/onnx/trace.h"
+#include "ir/foreign_file.h"
 #include "ir/text.h"
 #include "onnx/onnx-ml.pb.h"
 #include "onnx/read.h"
@@ -58,7 +59,8 @@ absl::Status FindLongWindows(const OnnxModel& model, const OnnxStored& stored, c
       TWIN_RETURN_IF_ERROR(trace.Run());
       const std::vector<const AttendTerm*> others = AttendsOf(trace);
       if (others.size() != attends.size()) {
-        return Error(2011, model.path, absl::StrCat("a mask depends on the number ", number, " otherwise than a window does"));
+        return Error(2011, model.path,
+                     absl::StrCat("a mask depends on the number ", number, " otherwise than a window does"));
       }
       for (size_t a = 0; a < others.size(); ++a) {
         seen[i].push_back(others[a]->attrs.window());
@@ -68,7 +70,8 @@ absl::Status FindLongWindows(const OnnxModel& model, const OnnxStored& stored, c
     for (size_t a = 0; moved && a < attends.size(); ++a) {
       if (seen[0][a] == attends[a]->attrs.window()) continue;
       if (seen[1][a] != seen[0][a] + 1)
-        return Error(2011, model.path, absl::StrCat("a mask depends on the number ", number, " otherwise than a window does"));
+        return Error(2011, model.path,
+                     absl::StrCat("a mask depends on the number ", number, " otherwise than a window does"));
       windows[static_cast<int>(a)] = number + seen[0][a] - 3;
     }
   }
@@ -102,13 +105,15 @@ absl::Status CheckPadding(const OnnxModel& model, const OnnxStored& stored, cons
   return Error(2011, model.path, why);
 }
 
-absl::StatusOr<Graph> Looked(const OnnxModel& model, const OnnxStored& stored, std::vector<std::string>& warnings) {
+absl::StatusOr<Graph> Looked(const OnnxModel& model, const OnnxStored& stored,
+                             std::vector<std::string>& warnings) {
   const OnnxProbe fixed = FixedSizes(model);
   OnnxProbe probe;
   if (fixed.batch > 0) probe.batch = fixed.batch;
   if (fixed.seq > 0) probe.seq = fixed.seq;
   if (probe.batch > 64 || probe.seq > 4096) {
-    return Error(2011, model.path, absl::StrCat("the file fixes ", probe.batch, " sequences of ", probe.seq, " tokens"),
+    return Error(2011, model.path,
+                 absl::StrCat("the file fixes ", probe.batch, " sequences of ", probe.seq, " tokens"),
                  "export it with free sizes");
   }
   TWIN_ASSIGN_OR_RETURN(const Look first, LookAt(model, stored, probe, {}));
@@ -124,8 +129,9 @@ absl::StatusOr<Graph> Looked(const OnnxModel& model, const OnnxStored& stored, s
   TWIN_ASSIGN_OR_RETURN(Look second, LookAt(model, stored, probe, windows));
   TWIN_ASSIGN_OR_RETURN(const Look again, LookAt(model, stored, first.trace->probe(), windows));
   if (Text(second.assembled.graph) != Text(again.assembled.graph)) {
-    return Error(2011, model.path,
-                 absl::StrCat("it is another model for ", probe.seq, " tokens than for ", first.trace->probe().seq));
+    return Error(
+        2011, model.path,
+        absl::StrCat("it is another model for ", probe.seq, " tokens than for ", first.trace->probe().seq));
   }
   return std::move(second.assembled.graph);
 }
@@ -139,7 +145,10 @@ std::vector<SourceTensor> SourcesRead(const OnnxStored& stored, const Graph& gra
   }
   std::vector<SourceTensor> sources;
   for (SourceTensor& tensor : stored.Sources()) {
-    if (!read.contains(tensor.name)) tensor.ignored = "a constant of the computation: attributes of the graph say it";
+    if (!read.contains(tensor.name)) {
+      if (!stored.IsInitializer(tensor.name)) continue;  // written into the graph, as its shapes are
+      tensor.ignored = "a constant of the computation: attributes of the graph say it";
+    }
     sources.push_back(std::move(tensor));
   }
   return sources;
@@ -155,25 +164,13 @@ absl::StatusOr<Model> OpenOnnxModel(const std::string& path) {
   model.family = model.model_type = "onnx";
   model.warnings = file->warnings;
   TWIN_ASSIGN_OR_RETURN(model.graph, Looked(*file, *stored, model.warnings));
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  model.root = folder.empty() ? "." : folder.string();
   model.sources = SourcesRead(*stored, model.graph);
+  // No root: of the file's folder nothing but the file is read, and a twin may be written beside it.
   model.files = stored->SourceFiles();
+  for (SourceFile& source : model.files)
+    source.header_sha256 = Sha256Hex(ForeignHeaderOf(source.name, model.sources));
   model.reader = stored;
   return model;
-}
-
-RaiseSummary SummaryOf(const absl::StatusOr<Model>& model) {
-  RaiseSummary summary;
-  if (!model.ok()) {
-    const std::optional<Diagnostic> said = DiagnosticOf(model.status());
-    summary.refused = said ? absl::StrCat(said->place, ": ", said->message) : std::string(model.status().message());
-    return summary;
-  }
-  for (const Node& node : model->graph.nodes()) {
-    if (node.op != OpKind::kInput && node.op != OpKind::kAdd) ++summary.blocks[std::string(Info(node.op).name)];
-  }
-  return summary;
 }
 
 }  // namespace twinforge

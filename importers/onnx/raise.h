@@ -3,12 +3,11 @@
 //   OpenOnnxModel("model.onnx")   attention, norms, feed-forward, embedding and head recognised by structure;
 //                                 weights as programs over the file's initializers
 //
-// The graph is looked at at several sizes and with hidden tokens; what one look says the others must say too. A
-// file with a node that no block holds is refused by that node (TF2010), one whose looks differ by TF2011.
+// The graph is looked at at several sizes and with hidden tokens; what one look says the others must say too.
+// A file with a node that no block holds is refused by that node (TF2010), one whose looks differ by TF2011.
 #ifndef TWINFORGE_IMPORTERS_ONNX_RAISE_H_
 #define TWINFORGE_IMPORTERS_ONNX_RAISE_H_
 
-#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,13 +16,6 @@
 namespace twinforge {
 
 absl::StatusOr<Model> OpenOnnxModel(const std::string& path);
-
-// What raising made of a file, for a table: how many of each, or why not.
-struct RaiseSummary {
-  std::map<std::string, int> blocks;  // "attention" -> 2
-  std::string refused;                // empty where all was raised
-};
-RaiseSummary SummaryOf(const absl::StatusOr<Model>& model);
 
 }  // namespace twinforge
 

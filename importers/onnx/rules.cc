@@ -7,14 +7,19 @@
 #include "onnx/onnx-ml.pb.h"
 
 namespace twinforge {
+namespace {
+
+constexpr int64_t kMostFlow = int64_t{1} << 25;  // elements of one flow
+
+}  // namespace
 
 absl::string_view RaiseCall::op() const { return node.proto->op_type(); }
 
 std::optional<double> RaiseCall::NumberAt(int i) {
   if (!Has(i)) return std::nullopt;
   const TracedValue& value = In(i);
-  const bool one = value.known ? value.known->count() == 1
-                               : value.weight != nullptr && value.weight->element_count() == 1;
+  const bool one =
+      value.known ? value.known->count() == 1 : value.weight != nullptr && value.weight->element_count() == 1;
   if (!one) return std::nullopt;
   const std::optional<OnnxTensor> tensor = KnownAt(i);
   const bool number = tensor && tensor->carrier() != ElementCarrier::kComplex && !tensor->is_string() &&
@@ -78,6 +83,7 @@ bool RaiseCall::Miss(std::string message) {
 
 bool RaiseCall::Move(int data) {
   const Flow flow = *FlowAt(data);
+  if (flow.count() > kMostFlow) return Miss("more elements than a look takes");
   std::vector<Flow> results(node.outputs.size(), flow);
   const auto compute = [&](const OnnxTensor& tensor) { return trace.Compute(node, {{data, tensor}}); };
   for (size_t p = 0; p < flow.parts.size(); ++p) {
@@ -126,6 +132,7 @@ std::optional<Shape> MetShape(const Shape& a, const Shape& b) {
     if (x != y && x != 1 && y != 1) return std::nullopt;
     shape[shape.size() - 1 - i] = x == 1 ? y : x;
   }
+  if (CheckedElementCount(shape).value_or(kMostFlow + 1) > kMostFlow) return std::nullopt;
   return shape;
 }
 

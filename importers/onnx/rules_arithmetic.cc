@@ -1,4 +1,5 @@
-// Elementwise operators: numbers become factors, known tensors become coefficients or masks, terms meet terms.
+// Elementwise operators: numbers become factors, known tensors become coefficients or masks, terms meet
+// terms.
 #include <algorithm>
 #include <cmath>
 
@@ -210,8 +211,7 @@ bool FlowAndRest(RaiseCall& c, const Flow& x, int rest, bool first) {
   if (op == "Div") {
     if (number && first) return FlowTimes(c, x, 1 / *number);
     if (number) {
-      Flow inverse =
-          c.New(Term{.kind = TermKind::kUnary, .shape = x.shape, .in = {x}, .word = "Reciprocal"});
+      Flow inverse = c.New(Term{.kind = TermKind::kUnary, .shape = x.shape, .in = {x}, .word = "Reciprocal"});
       inverse.factor = *number;
       return c.Out(0, std::move(inverse));
     }
@@ -301,10 +301,10 @@ bool WhereRule(RaiseCall& c) {
 
 absl::Span<const RaiseRow> ArithmeticRules() {
   static constexpr RaiseRow kRows[] = {
-      {"Add", Binary},           {"Sub", Binary},      {"Mul", Binary},      {"Div", Binary},
-      {"Pow", PowRule},          {"Neg", NegRule},     {"Sqrt", UnaryRule},  {"Reciprocal", UnaryRule},
-      {"Sigmoid", UnaryRule},    {"Tanh", UnaryRule},  {"Erf", UnaryRule},   {"Exp", UnaryRule},
-      {"IsNaN", IsNanRule},      {"Where", WhereRule},
+      {"Add", Binary},        {"Sub", Binary},      {"Mul", Binary},     {"Div", Binary},
+      {"Pow", PowRule},       {"Neg", NegRule},     {"Sqrt", UnaryRule}, {"Reciprocal", UnaryRule},
+      {"Sigmoid", UnaryRule}, {"Tanh", UnaryRule},  {"Erf", UnaryRule},  {"Exp", UnaryRule},
+      {"IsNaN", IsNanRule},   {"Where", WhereRule},
   };
   return kRows;
 }

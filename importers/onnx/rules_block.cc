@@ -118,7 +118,8 @@ bool NormRule(RaiseCall& c) {
   const bool layer = c.op() == "LayerNormalization";
   if (c.WeightAt(1) == nullptr || (c.Has(2) && c.WeightAt(2) == nullptr))
     return c.Miss("a norm whose scale is no weight");
-  return EmitNorm(c, *x, layer ? "layer" : "rms", EpsilonOf(c), c.WeightAt(1), layer ? c.WeightAt(2) : nullptr);
+  return EmitNorm(c, *x, layer ? "layer" : "rms", EpsilonOf(c), c.WeightAt(1),
+                  layer ? c.WeightAt(2) : nullptr);
 }
 
 // ---- reductions and softmax
@@ -128,7 +129,8 @@ bool ReduceRule(RaiseCall& c) {
   if (x == nullptr) return false;
   const std::optional<std::vector<int64_t>> axes = c.Has(1) ? c.IntegersAt(1) : c.Ints("axes");
   const auto rank = static_cast<int64_t>(x->shape.size());
-  if (!axes || axes->size() != 1 || ((*axes)[0] != -1 && (*axes)[0] != rank - 1) || c.Int("keepdims", 1) != 1)
+  if (rank == 0 || !axes || axes->size() != 1 || ((*axes)[0] != -1 && (*axes)[0] != rank - 1) ||
+      c.Int("keepdims", 1) != 1)
     return c.Miss("a reduction over other axes than the last");
   Shape shape = x->shape;
   shape.back() = 1;
@@ -210,7 +212,7 @@ bool EmitLinear(RaiseCall& c, const Flow& x, WeightPtr kernel, WeightPtr bias, S
 
 bool EmitNorm(RaiseCall& c, const Flow& x, std::string word, double eps, WeightPtr scale, WeightPtr bias,
               int output) {
-  const int64_t width = x.shape.back();
+  const int64_t width = x.shape.empty() ? 0 : x.shape.back();
   if (!GroupsWhole(c.trace, x, width)) return c.Miss("a norm of places that do not lie together");
   if (x.factor == 0 || (scale != nullptr && scale->element_count() != width) ||
       (bias != nullptr && bias->element_count() != width))
@@ -265,7 +267,8 @@ std::optional<Flow> MatchNorm(RaiseCall& c, const Flow& x, const Flow& root, boo
   const Term& centre = c.trace.term(x);
   const bool layer = centre.kind == TermKind::kCentre && x.plain();
   const double eps = sum->number;
-  if (!EmitNorm(c, layer ? Flow(centre.in[0]) : x, layer ? "layer" : "rms", eps, nullptr, nullptr)) return std::nullopt;
+  if (!EmitNorm(c, layer ? Flow(centre.in[0]) : x, layer ? "layer" : "rms", eps, nullptr, nullptr))
+    return std::nullopt;
   return std::move(c.trace.results()[0].flow);
 }
 

@@ -1,4 +1,5 @@
-// Operators that move elements: of flows by the operator's own kernel run on places, of weights in the program.
+// Operators that move elements: of flows by the operator's own kernel run on places, of weights in the
+// program.
 #include <algorithm>
 #include <numeric>
 
@@ -44,7 +45,8 @@ bool WeightReshape(RaiseCall& c, const WeightPtr& x) {
   int64_t known = 1, free = -1;
   for (size_t i = 0; i < shape->size(); ++i) {
     int64_t& extent = (*shape)[i];
-    if (extent == 0 && c.Int("allowzero", 0) == 0 && static_cast<int64_t>(i) < x->rank()) extent = x->shape()[i];
+    if (extent == 0 && c.Int("allowzero", 0) == 0 && static_cast<int64_t>(i) < x->rank())
+      extent = x->shape()[i];
     if (extent == -1) {
       free = static_cast<int64_t>(i);
     } else if (extent <= 0 || extent > x->element_count()) {
@@ -158,7 +160,8 @@ bool WeightExpand(RaiseCall& c, const WeightPtr& x) {
   const Flow own = c.New(Term{.kind = TermKind::kParam, .shape = x->shape(), .kernel = x});
   std::vector<int64_t> places(static_cast<size_t>(own.count()));
   std::iota(places.begin(), places.end(), 0);
-  const auto moved = c.trace.Compute(c.node, {{0, TensorOf<int64_t>(ElementType::kInt64, own.shape, places)}});
+  const auto moved =
+      c.trace.Compute(c.node, {{0, TensorOf<int64_t>(ElementType::kInt64, own.shape, places)}});
   if (!moved) return false;
   Flow flow = own;
   flow.shape = (*moved)[0].shape();
@@ -319,7 +322,8 @@ bool ConcatRule(RaiseCall& c) {
   for (const auto& [i, flow] : flows) one = one && flow.term == flows[0].second.term;
   if (one) return JoinFlows(c, flows);
   const auto rank = static_cast<int64_t>(flows[0].second.shape.size());
-  if (flows.size() != 2 || Place(c.Int("axis", 0), rank) != rank - 1)
+  if (rank == 0 || flows[1].second.shape.size() != flows[0].second.shape.size() || flows.size() != 2 ||
+      Place(c.Int("axis", 0), rank) != rank - 1)
     return c.Miss("different values joined along another axis than the last");
   Shape shape = flows[0].second.shape;
   shape.back() += flows[1].second.shape.back();

@@ -58,12 +58,12 @@ const ::onnx::TensorProto* ValueOf(const OnnxNode& node) {
 
 }  // namespace
 
-absl::Status OnnxStored::Add(int32_t slot, const ::onnx::TensorProto& proto) {
+absl::Status OnnxStored::Add(int32_t slot, const ::onnx::TensorProto& proto, bool initializer) {
   const std::optional<ElementType> type = ElementTypeFromCode(proto.data_type());
   const std::optional<DType> dtype = type ? StoredType(*type) : std::nullopt;
   if (!dtype) return absl::OkStatus();
   const std::string name(model_->graph.names[slot]);
-  Row row{&proto, *type, std::nullopt, nullptr};
+  Row row{&proto, *type, std::nullopt, nullptr, initializer};
   const Shape shape(proto.dims().begin(), proto.dims().end());
   const std::optional<int64_t> count = CheckedElementCount(shape);
   if (!count || *count == 0) return absl::OkStatus();
@@ -84,12 +84,12 @@ absl::StatusOr<std::shared_ptr<OnnxStored>> OnnxStored::Make(std::shared_ptr<con
   const OnnxGraph& graph = stored->model_->graph;
   for (const OnnxInitializer& initializer : graph.initializers) {
     if (initializer.dense != nullptr)
-      TWIN_RETURN_IF_ERROR(stored->Add(initializer.slot, *initializer.dense));
+      TWIN_RETURN_IF_ERROR(stored->Add(initializer.slot, *initializer.dense, true));
   }
   for (const OnnxNode& node : graph.nodes) {
     const ::onnx::TensorProto* value = ValueOf(node);
     if (value != nullptr && node.outputs[0] >= 0)
-      TWIN_RETURN_IF_ERROR(stored->Add(node.outputs[0], *value));
+      TWIN_RETURN_IF_ERROR(stored->Add(node.outputs[0], *value, false));
   }
   return stored;
 }

@@ -31,6 +31,8 @@ class OnnxStored : public TensorReader {
   // All of them, ascending by name, with the file that holds each.
   std::vector<SourceTensor> Sources() const;
   std::vector<SourceFile> SourceFiles() const;
+  // Whether the name is an initializer's, and not a constant node's.
+  bool IsInitializer(const std::string& name) const { return rows_.at(name).initializer; }
 
   absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
                             std::byte* out) const override;
@@ -43,8 +45,9 @@ class OnnxStored : public TensorReader {
     ElementType type = ElementType::kFloat;
     std::optional<ExternalPlace> external;
     WeightPtr source;
+    bool initializer = false;
   };
-  absl::Status Add(int32_t slot, const ::onnx::TensorProto& proto);
+  absl::Status Add(int32_t slot, const ::onnx::TensorProto& proto, bool initializer);
 
   std::shared_ptr<const OnnxModel> model_;
   std::unique_ptr<ReadableFile> file_;

@@ -16,8 +16,8 @@
 namespace twinforge {
 namespace {
 
-constexpr int64_t kMostLoaded = int64_t{1} << 22;    // elements of a weight that is computed with as a number
-constexpr int64_t kMostInteger = int64_t{1} << 22;   // of an integer tensor that is kept as known
+constexpr int64_t kMostLoaded = int64_t{1} << 22;   // elements of a weight that is computed with as a number
+constexpr int64_t kMostInteger = int64_t{1} << 22;  // of an integer tensor that is kept as known
 constexpr int64_t kLargestNumber = int64_t{1} << 31;  // beyond: an end that means "to the last"
 
 bool IsNumbers(ElementType type) {
@@ -49,14 +49,14 @@ OnnxTrace::OnnxTrace(const OnnxModel& model, const OnnxStored& stored, OnnxProbe
     : model_(model),
       stored_(stored),
       probe_(std::move(probe)),
-      runner_(model, {.elements = int64_t{1} << 25, .work = 1e10}),
+      runner_(model, {.elements = int64_t{1} << 24, .nodes = 2000000, .work = 1e9}),
       frame_{&model.graph, std::vector<OnnxValue>(model.graph.names.size()), nullptr},
       values_(model.graph.names.size()) {}
 
 std::string OnnxTrace::NodeName(int node) const {
   const ::onnx::NodeProto& proto = *model_.graph.nodes[node].proto;
-  return absl::StrCat(NodeText(proto), " (", JsonQuoted(OperatorName(model_.graph.nodes[node].domain, proto.op_type()), 100),
-                      ")");
+  return absl::StrCat(NodeText(proto), " (",
+                      JsonQuoted(OperatorName(model_.graph.nodes[node].domain, proto.op_type()), 100), ")");
 }
 
 void OnnxTrace::Miss(int node, std::string message) { misses_.push_back({node, std::move(message)}); }
@@ -88,9 +88,9 @@ absl::Status OnnxTrace::SetInitializers() {
     if (value.weight != nullptr || count > kMostInteger) continue;
     const std::optional<ElementType> type = ElementTypeFromCode(proto.data_type());
     if (!type || !IsNumbers(*type)) continue;
-    TWIN_ASSIGN_OR_RETURN(
-        OnnxTensor tensor,
-        TensorFromProto(proto, model_.proto, *model_.files, JsonQuoted(model_.graph.names[initializer.slot], 200)));
+    TWIN_ASSIGN_OR_RETURN(OnnxTensor tensor,
+                          TensorFromProto(proto, model_.proto, *model_.files,
+                                          JsonQuoted(model_.graph.names[initializer.slot], 200)));
     value.known = Replaced(std::move(tensor), value.numbers);
     value.fixed = true;
   }
@@ -111,10 +111,12 @@ void OnnxTrace::SetInput(int32_t slot, const ::onnx::ValueInfoProto& info) {
       const auto& dim = tensor.shape().dim(i);
       shape[i] = dim.has_dim_value() ? dim.dim_value() : 0;
     }
-    value.known = TensorOf<double>(type, shape, std::vector<double>());
+    // Of fixed length it is no cache that may be empty: it stays unknown.
+    if (CheckedElementCount(shape) == 0) value.known = TensorOf<double>(type, shape, std::vector<double>());
     return;
   }
   if (!IsIntegerElement(type) && !IsFloatingElement(type) && type != ElementType::kBool) return;
+  if (tensor.has_shape() && tensor.shape().dim_size() != 2) return;
   if (absl::StrContains(name, "mask")) {
     std::vector<int64_t> ones(static_cast<size_t>(batch * seq), 1);
     for (int64_t i = 0; i < probe_.hidden; ++i) ones[(batch - 1) * seq + i] = 0;

@@ -69,7 +69,8 @@ class OnnxTrace {
   std::optional<OnnxTensor> Known(int32_t slot);
   bool Knowable(int32_t slot) const;
   // The operator's results on known inputs, those of `given` (by place) instead of the node's own.
-  std::optional<std::vector<OnnxTensor>> Compute(const OnnxNode& node, const std::map<int, OnnxTensor>& given);
+  std::optional<std::vector<OnnxTensor>> Compute(const OnnxNode& node,
+                                                 const std::map<int, OnnxTensor>& given);
   void Miss(int node, std::string message);
   std::vector<TracedValue>& results() { return results_; }
 

@@ -106,6 +106,7 @@ std::optional<TurnedHeads> HeadsOf(const OnnxTrace& trace, const HeadsOperand& o
     return std::nullopt;
   TurnedHeads heads;
   heads.places = {flow.term, (*axes)['h'].size, (*axes)['d'].size, {}};
+  if (heads.places.heads < 1 || heads.places.width < 1) return std::nullopt;
   std::vector<int64_t> far_feature;
   for (int64_t h = 0; h < heads.places.heads; ++h) {
     for (int64_t d = 0; d < heads.places.width; ++d) {
@@ -116,7 +117,8 @@ std::optional<TurnedHeads> HeadsOf(const OnnxTrace& trace, const HeadsOperand& o
       why = "a place of a head mixes more than two features";
       if (coefs.size() > 2) return std::nullopt;
       auto own = coefs.begin(), other = std::next(own);
-      if (other != coefs.end() && std::abs(other->second[0]) > std::abs(own->second[0])) std::swap(own, other);
+      if (other != coefs.end() && std::abs(other->second[0]) > std::abs(own->second[0]))
+        std::swap(own, other);
       heads.places.features.push_back(own->first);
       heads.near.push_back(own->second);
       far_feature.push_back(coefs.size() == 2 ? other->first : -1);
