@@ -1,4 +1,6 @@
 // twinforge eval MODEL: what the model computes, by the reference evaluator.
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/diagnostic.h"
@@ -117,7 +119,9 @@ std::string ShapeOf(const Tensor& tensor) {
 }
 
 absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
-  if (IsOnnxPath(flags.model.path)) {
+  // A folder holds the file's own inputs; a safetensors file those of a model.
+  std::error_code failed;
+  if (IsOnnxPath(flags.model.path) && std::filesystem::is_directory(flags.inputs, failed)) {
     if (!flags.dtype.empty() || flags.hidden_states || !flags.model.config.empty()) {
       return Error(1003, flags.model.path,
                    "an ONNX model says its own types, and has no config and no layers",
@@ -178,10 +182,10 @@ void AddEval(CLI::App& app, Invocation& invocation) {
   AddCheckpointFlags(verb, flags.model);
   verb->add_option("--inputs", flags.inputs,
                    "a safetensors file with input_ids [batch, seq]; position_ids and "
-                   "token_type_ids are taken too; of an ONNX model a folder with input_0.pb, ...")
+                   "token_type_ids are taken too; or a folder with input_0.pb, ..., for an ONNX file as it is")
       ->required();
   verb->add_option("--out", flags.out,
-                   "the safetensors file to write, or of an ONNX model the folder of output_0.pb, ...")
+                   "the safetensors file to write, or for a folder of inputs the folder of output_0.pb, ...")
       ->required();
   verb->add_option("--dtype", flags.dtype, "every floating value in this type; default: the model's own")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));

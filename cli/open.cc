@@ -11,8 +11,10 @@
 #include "importers/checkpoint.h"
 #include "importers/checkpoint_folder.h"
 #include "importers/importer.h"
+#include "importers/onnx/raise.h"
 #include "ir/text.h"
 #include "onnx/external_weights.h"
+#include "onnx/read.h"
 #include "reference/onnx/write_onnx.h"
 #include "weights/build.h"
 
@@ -103,6 +105,10 @@ absl::StatusOr<Model> OpenCarried(const TwinManifest& manifest, const std::strin
 }  // namespace
 
 absl::StatusOr<Model> OpenCheckpoint(const std::string& path, const std::string& config) {
+  if (IsOnnxPath(path)) {
+    if (config.empty()) return OpenOnnxModel(path);
+    return Error(1003, "--config", "an ONNX model has no config", "leave it out");
+  }
   if (!IsTwin(path)) return OpenModel(path, config);
   TWIN_ASSIGN_OR_RETURN(const TwinManifest manifest, OpenManifest(path));
   TWIN_ASSIGN_OR_RETURN(const std::string carrier, CarrierOf(manifest, path));
@@ -121,7 +127,7 @@ absl::StatusOr<OpenedModel> OpenModelOrTwin(const ModelFlags& flags) {
   OpenedModel opened;
   if (!flags.from_config.empty() || flags.path.empty() || !IsTwin(flags.path)) {
     TWIN_ASSIGN_OR_RETURN(opened.model, OpenFlags(flags));
-    opened.layout = opened.model.layouts[0].name;
+    opened.layout = opened.model.layouts.empty() ? "onnx" : opened.model.layouts[0].name;
     return opened;
   }
   TWIN_ASSIGN_OR_RETURN(OpenedTwin twin, OpenTwinFolder(flags.path));

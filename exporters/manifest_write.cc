@@ -12,6 +12,7 @@
 #include "base/version.h"
 #include "exporters/manifest.h"
 #include "exporters/manifest.pb.h"
+#include "ir/foreign_file.h"
 #include "ir/text.h"
 #include "weights/text.h"
 
@@ -97,9 +98,13 @@ class Writer {
     for (const SourceTensor& tensor : request_.model.sources) by_file[tensor.file][tensor.name] = &tensor;
     for (const SourceFile& file : request_.model.files) {
       if (file.header_sha256.empty()) continue;  // no tensors in it
-      TWIN_RETURN_IF_ERROR(WriteSourceFile(file, by_file[file.name]));
+      const std::string foreign = ForeignHeaderOf(file.name, request_.model.sources);
+      const bool own = Sha256Hex(foreign) != file.header_sha256;
+      TWIN_RETURN_IF_ERROR(own ? WriteSourceFile(file, by_file[file.name])
+                               : WriteForeignFile(file, by_file[file.name], foreign));
     }
     for (absl::string_view name : kSourceTexts) {
+      if (request_.model.root.empty()) break;
       std::string path = absl::StrCat(request_.model.root, "/", name);
       absl::StatusOr<std::string> content = ReadTextFile(path);
       if (!content.ok()) continue;
@@ -144,6 +149,31 @@ class Writer {
       for (int64_t extent : entry.shape) tensor->add_shape(extent);
       tensor->set_file(file.name);
       if (known != tensors.end()) tensor->set_ignored(known->second->ignored);
+      TWIN_RETURN_IF_ERROR(Put(each));
+    }
+    return absl::OkStatus();
+  }
+
+  // Its header is nothing that stands in the file: it says what tensors lie there.
+  absl::Status WriteForeignFile(const SourceFile& file,
+                                const std::map<std::string, const SourceTensor*>& tensors,
+                                const std::string& header) {
+    ManifestProto proto;
+    auto* row = proto.add_source_files();
+    row->set_name(file.name);
+    row->set_bytes(file.bytes);
+    row->set_header_sha256(file.header_sha256);
+    row->set_header(header);
+    TWIN_RETURN_IF_ERROR(Put(proto));
+    for (const auto& [name, known] : tensors) {
+      ManifestProto each;
+      auto* tensor = each.add_source_tensors();
+      tensor->set_name(name);
+      const absl::string_view dtype = SafetensorsName(known->source->dtype());
+      tensor->set_dtype(dtype.data(), dtype.size());
+      for (int64_t extent : known->source->shape()) tensor->add_shape(extent);
+      tensor->set_file(file.name);
+      tensor->set_ignored(known->ignored);
       TWIN_RETURN_IF_ERROR(Put(each));
     }
     return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "exporters/plan_parts.h"
 #include "exporters/publish.h"
 #include "exporters/twin.h"
+#include "ir/foreign_file.h"
 
 namespace twinforge {
 namespace {
@@ -130,6 +131,10 @@ absl::StatusOr<ExportPlan> PlanUnforge(const TwinManifest& manifest, const Store
   for (const ManifestTensor& tensor : manifest.tensors) programs.push_back({tensor.name, tensor.program});
   std::vector<SourceTensor> sources;
   for (const ManifestSourceFile& file : manifest.source_files) {
+    if (IsForeignHeader(file.header)) {
+      return Error(1802, file.name, "the twin was made from an ONNX file, which is more than its tensors",
+                   "keep the file itself");
+    }
     sources.insert(sources.end(), file.tensors.begin(), file.tensors.end());
   }
   std::vector<WeightPtr> nodes;

@@ -52,12 +52,13 @@ class OnnxRunner {
   const OnnxModel& model() const { return model_; }
   const OnnxLimits& limits() const { return limits_; }
   bool Spend(double work);
+  // One node of `frame`'s graph, on the values that its slots hold.
+  absl::Status RunNode(const OnnxNode& node, OnnxFrame& frame);
 
  private:
   absl::StatusOr<OnnxValue> InitialValue(const OnnxGraph& graph, const OnnxInitializer& initializer);
   absl::Status SetInitializers(OnnxFrame& frame, bool keep);
   absl::StatusOr<std::vector<OnnxValue>> RunFrame(OnnxFrame& frame);
-  absl::Status RunNode(const OnnxNode& node, OnnxFrame& frame);
   absl::Status CallFunction(const OnnxNode& node, std::vector<OnnxValue> inputs, OnnxFrame& frame);
   absl::Status CallKernel(const OnnxNode& node, std::vector<OnnxValue> inputs, OnnxFrame& frame);
 

@@ -71,6 +71,7 @@ absl::StatusOr<Twin> MakeTwinBy(LoadedRecipe recipe, const TwinTarget& target, M
   RecipeOptions options = twin.options;
   if (target.published) {
     options.sayable = [&twin](const Graph& graph) {
+      if (twin.model.layouts.empty()) return absl::OkStatus();  // it has no config to be said in
       return ConfigFromGraph(twin.model.layouts[0], graph, twin.model.config).status();
     };
   }

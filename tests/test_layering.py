@@ -14,7 +14,7 @@ MAY = {
     "ir": {"base", "weights"},
     "eval": {"base", "weights", "ir"},
     "transforms": {"base", "weights", "ir"},
-    "importers": {"base", "weights", "ir"},
+    "importers": {"base", "weights", "ir", "onnx"},
     "reference": {"base", "weights", "ir", "onnx"},       # of onnx the schema alone, see below
     "exporters": {"base", "weights", "onnx", "ir", "reference"},
     "cost": {"base", "weights", "ir"},

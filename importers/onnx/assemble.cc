@@ -1,0 +1,203 @@
+#include "importers/onnx/assemble.h"
+
+#include <map>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/diagnostic.h"
+#include "base/json_reader.h"
+#include "base/status_macros.h"
+#include "importers/onnx/blocks.h"
+#include "ir/builder.h"
+#include "onnx/onnx-ml.pb.h"
+
+namespace twinforge {
+namespace {
+
+class Assembler {
+ public:
+  Assembler(const OnnxTrace& trace, const std::map<int, int64_t>& windows);
+  absl::StatusOr<AssembledGraph> Assemble();
+
+ private:
+  absl::StatusOr<Flow> OutputFlow() const;
+  absl::Status Find(int head);
+  void Label(int term, const std::string& label) { labels_.emplace(term, label); }
+  void LabelInputs(int id, const RaisedBlock& block);
+  std::string PathOf(int term, const std::string& otherwise);
+  absl::Status Put(int id, const RaisedBlock& block);
+  absl::Status PutHead(const Flow& flow);
+  NodeId Norm(int id, const RaisedBlock& block);
+
+  const OnnxTrace& trace_;
+  BlockFinder blocks_;
+  Builder builder_;
+  std::map<int, RaisedBlock> found_;  // by term, ascending: what the output needs
+  std::map<int, int64_t> layers_;
+  std::map<int, std::string> labels_;
+  std::map<int, NodeId> ids_;
+  std::map<std::string, int> used_;
+  std::map<int, int64_t> windows_;  // by term
+  NodeId tokens_ = -1;
+};
+
+Assembler::Assembler(const OnnxTrace& trace, const std::map<int, int64_t>& windows)
+    : trace_(trace), blocks_(trace), builder_("onnx") {
+  int count = 0;
+  for (size_t id = 0; id < trace.terms().size(); ++id) {
+    if (trace.terms()[id].kind != TermKind::kAttend) continue;
+    const auto window = windows.find(count++);
+    if (window != windows.end()) windows_[static_cast<int>(id)] = window->second;
+  }
+}
+
+// The output that is neither a cache nor another's copy: the first that tokens decide.
+absl::StatusOr<Flow> Assembler::OutputFlow() const {
+  const OnnxGraph& graph = trace_.model().graph;
+  const int32_t slot = graph.outputs.empty() ? -1 : graph.outputs[0];
+  const std::string place = trace_.model().path;
+  if (slot < 0) return Error(2010, place, "the graph has no output");
+  const TracedValue& value = trace_.value(slot);
+  if (value.flow) return *value.flow;
+  if (value.cause < 0) {
+    return Error(2010, absl::StrCat(place, ": output ", JsonQuoted(graph.names[slot], 200)),
+                 "does not depend on tokens", "a language model's first output is its logits");
+  }
+  return blocks_.NotUnderstood(value.cause);
+}
+
+// What the term `head` needs, each with the block that it is.
+absl::Status Assembler::Find(int head) {
+  std::set<int> open = {head};
+  while (!open.empty()) {
+    const int id = *open.rbegin();
+    open.erase(std::prev(open.end()));
+    TWIN_ASSIGN_OR_RETURN(RaisedBlock block, blocks_.Of(id));
+    if (block.kind == BlockKind::kAttention) {
+      const auto window = windows_.find(trace_.term(id).in[0].term);
+      if (window != windows_.end()) block.attrs.mutable_attention()->set_window(window->second);
+    }
+    for (const int input : block.inputs) open.insert(input);
+    found_.emplace(id, std::move(block));
+  }
+  int64_t attention = 0, feed = 0;
+  for (const auto& [id, block] : found_) {
+    if (block.kind == BlockKind::kAttention) layers_[id] = attention++;
+    if (block.kind == BlockKind::kMlp || block.kind == BlockKind::kGatedMlp) layers_[id] = feed++;
+  }
+  for (auto it = found_.rbegin(); it != found_.rend(); ++it) LabelInputs(it->first, it->second);
+  return absl::OkStatus();
+}
+
+void Assembler::LabelInputs(int id, const RaisedBlock& block) {
+  const auto layer = layers_.find(id);
+  if (layer != layers_.end()) {
+    const bool attention = block.kind == BlockKind::kAttention;
+    const std::string at = absl::StrCat("layers.", layer->second);
+    Label(id, at + (attention ? ".attn" : ".mlp"));
+    if (found_.at(block.inputs[0]).kind == BlockKind::kNorm)
+      Label(block.inputs[0], at + (attention ? ".norm_in" : ".norm_mid"));
+    return;
+  }
+  if (block.kind == BlockKind::kNorm && layers_.contains(block.inputs[0])) {
+    const bool attention = found_.at(block.inputs[0]).kind == BlockKind::kAttention;
+    Label(id, absl::StrCat("layers.", layers_[block.inputs[0]], attention ? ".norm_attn" : ".norm_mlp"));
+  }
+  if (block.kind != BlockKind::kAdd) return;
+  for (const int input : block.inputs) {
+    const RaisedBlock& side = found_.at(input);
+    const int inner = side.kind == BlockKind::kNorm ? side.inputs[0] : input;
+    const auto of = layers_.find(inner);
+    if (of == layers_.end()) continue;
+    const bool attention = found_.at(inner).kind == BlockKind::kAttention;
+    Label(id, absl::StrCat("layers.", of->second, attention ? ".add_attn" : ".add_mlp"));
+  }
+}
+
+// Each path once.
+std::string Assembler::PathOf(int term, const std::string& otherwise) {
+  const auto label = labels_.find(term);
+  const std::string path = label == labels_.end() ? otherwise : label->second;
+  const int count = used_[path]++;
+  return count == 0 ? path : absl::StrCat(path, "_", count + 1);
+}
+
+NodeId Assembler::Norm(int id, const RaisedBlock& block) {
+  OpAttrs attrs;
+  attrs.mutable_norm()->set_eps(block.norm_eps);
+  attrs.mutable_norm()->set_offset(block.norm_offset);
+  return builder_.Op(block.rms ? OpKind::kRmsNorm : OpKind::kLayerNorm, PathOf(id, "norm"),
+                     {ids_.at(block.inputs[0])}, std::move(attrs), block.params);
+}
+
+absl::Status Assembler::Put(int id, const RaisedBlock& block) {
+  std::vector<NodeId> operands;
+  for (const int input : block.inputs) operands.push_back(ids_.at(input));
+  NodeId node = -1;
+  switch (block.kind) {
+    case BlockKind::kEmbedding:
+      node = builder_.Op(OpKind::kEmbedding, PathOf(id, "embed"), {tokens_}, block.attrs, block.params);
+      break;
+    case BlockKind::kNorm:
+      node = Norm(id, block);
+      break;
+    case BlockKind::kAdd:
+      node = builder_.Add(PathOf(id, "add"), operands[0], operands[1]);
+      break;
+    case BlockKind::kLinear:
+      node = builder_.Op(OpKind::kLinear, PathOf(id, "dense"), operands, OpAttrs(), block.params);
+      break;
+    case BlockKind::kActivation:
+      node = builder_.Op(OpKind::kActivation, PathOf(id, "act"), operands, block.attrs, {});
+      break;
+    case BlockKind::kAttention:
+      node = builder_.Op(OpKind::kAttention, PathOf(id, "attn"), operands, block.attrs, block.params);
+      break;
+    case BlockKind::kMlp:
+      node = builder_.Op(OpKind::kMlp, PathOf(id, "mlp"), operands, block.attrs, block.params);
+      break;
+    case BlockKind::kGatedMlp:
+      node = builder_.Op(OpKind::kGatedMlp, PathOf(id, "mlp"), operands, block.attrs, block.params);
+      break;
+  }
+  ids_[id] = node;
+  if (builder_.status().ok()) return absl::OkStatus();
+  const std::optional<Diagnostic> said = DiagnosticOf(builder_.status());
+  return Error(2010, absl::StrCat(trace_.model().path, ": ", trace_.NodeName(trace_.term(id).node)),
+               absl::StrCat("the block that ends here fits no operation of the graph: ",
+                            said ? said->message : std::string(builder_.status().message())));
+}
+
+absl::Status Assembler::PutHead(const Flow& flow) {
+  TWIN_ASSIGN_OR_RETURN(const HeadBlock head, blocks_.HeadOf(flow));
+  TWIN_RETURN_IF_ERROR(Find(head.input));
+  tokens_ =
+      builder_.Input("tokens", {DType::kI32, {{"batch", Dim::Symbol("batch")}, {"seq", Dim::Symbol("seq")}}});
+  for (const auto& [id, block] : found_) TWIN_RETURN_IF_ERROR(Put(id, block));
+  if (!head.head) {
+    builder_.Output("hidden", ids_.at(head.input));
+    return absl::OkStatus();
+  }
+  const NodeId logits =
+      builder_.Op(OpKind::kLmHead, "lm_head", {ids_.at(head.input)}, head.attrs, head.params);
+  builder_.Output("logits", logits);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AssembledGraph> Assembler::Assemble() {
+  TWIN_ASSIGN_OR_RETURN(const Flow flow, OutputFlow());
+  TWIN_RETURN_IF_ERROR(PutHead(flow));
+  AssembledGraph assembled;
+  TWIN_ASSIGN_OR_RETURN(assembled.graph, builder_.Finish());
+  const std::vector<int32_t>& outputs = trace_.model().graph.outputs;
+  assembled.passed.insert(outputs.begin() + 1, outputs.end());
+  return assembled;
+}
+
+}  // namespace
+
+absl::StatusOr<AssembledGraph> AssembleGraph(const OnnxTrace& trace, const std::map<int, int64_t>& windows) {
+  return Assembler(trace, windows).Assemble();
+}
+
+}  // namespace twinforge
