@@ -1,20 +1,18 @@
-// The initializers of an ONNX model whose bytes lie in files beside it, read by ranges as a checkpoint's
-// tensors are.
+// The initializers of an ONNX model whose bytes lie in files beside it, as a checkpoint's tensors are.
 #ifndef TWINFORGE_ONNX_EXTERNAL_WEIGHTS_H_
 #define TWINFORGE_ONNX_EXTERNAL_WEIGHTS_H_
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/file.h"
-#include "weights/read.h"
+#include "onnx/model.h"
+#include "onnx/packed_tensor.h"
 
 namespace twinforge {
 
-class OnnxExternalWeights : public TensorReader {
+class OnnxExternalWeights : public OnnxTensorReader {
  public:
   // The model at `path`, read and checked (read.h); none of its weights' bytes are.
   static absl::StatusOr<std::shared_ptr<const OnnxExternalWeights>> Open(const std::string& path);
@@ -27,16 +25,10 @@ class OnnxExternalWeights : public TensorReader {
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }  // in the model's order
 
-  absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
-                            std::byte* out) const override;
-  absl::Status CheckUnchanged() const override;
-  std::vector<std::string> Files() const override;
-
  private:
   OnnxExternalWeights() = default;
+  std::unique_ptr<const OnnxModel> model_;  // holds the files open
   std::vector<Tensor> tensors_;
-  std::map<std::string, size_t> by_name_;
-  std::map<std::string, std::unique_ptr<ReadableFile>> files_;
 };
 
 }  // namespace twinforge

@@ -51,12 +51,12 @@ absl::StatusOr<PackedTensor> PackedTensor::Of(const ::onnx::TensorProto& tensor,
   packed.byte_size_ = PackedBytes(packed.type_, ElementCount(packed.shape_));
   if (tensor.data_location() == ::onnx::TensorProto::EXTERNAL) {
     TWIN_ASSIGN_OR_RETURN(const ExternalPlace at, files.Find(tensor, packed.byte_size_, place));
-    packed.range_ = FileRange{&files.FileOf(at), at.offset, at.length};
+    packed.range_ = FileRange{&files.FileOf(at), at.offset, at.length, at.location};
     return packed;
   }
   const LeftBytes* left = files.LeftInFile(tensor);
   if (left != nullptr && files.model().file() != nullptr) {
-    packed.range_ = FileRange{files.model().file(), left->offset, left->length};
+    packed.range_ = FileRange{files.model().file(), left->offset, left->length, ""};
     return packed;
   }
   TWIN_ASSIGN_OR_RETURN(const OnnxTensor read, TensorFromProto(tensor, nullptr, files, place));

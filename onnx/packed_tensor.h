@@ -30,6 +30,7 @@ struct FileRange {
   const ReadableFile* file = nullptr;
   int64_t offset = 0;
   int64_t length = 0;
+  std::string location;  // as the model spells it; "" of its own file
 };
 
 class PackedTensor {

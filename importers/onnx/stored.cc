@@ -16,36 +16,11 @@
 namespace twinforge {
 
 std::optional<DType> StoredType(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat:
-      return DType::kF32;
-    case ElementType::kFloat16:
-      return DType::kF16;
-    case ElementType::kBfloat16:
-      return DType::kBF16;
-    case ElementType::kDouble:
-      return DType::kF64;
-    default:
-      return std::nullopt;
-  }
+  if (!IsFloatingElement(type) || BytesInMemory(type) < 2) return std::nullopt;
+  return WeightTypeOf(type);
 }
 
 namespace {
-
-std::optional<ElementType> ElementOf(DType type) {
-  switch (type) {
-    case DType::kF32:
-      return ElementType::kFloat;
-    case DType::kF16:
-      return ElementType::kFloat16;
-    case DType::kBF16:
-      return ElementType::kBfloat16;
-    case DType::kF64:
-      return ElementType::kDouble;
-    default:
-      return std::nullopt;
-  }
-}
 
 const ::onnx::TensorProto* ValueOf(const OnnxNode& node) {
   if (!node.domain.empty() || node.proto->op_type() != "Constant" || node.outputs.size() != 1) return nullptr;
@@ -60,18 +35,14 @@ const ::onnx::TensorProto* ValueOf(const OnnxNode& node) {
 
 absl::Status OnnxStored::Add(int32_t slot, const ::onnx::TensorProto& proto, bool initializer) {
   const std::optional<ElementType> type = ElementTypeFromCode(proto.data_type());
-  const std::optional<DType> dtype = type ? StoredType(*type) : std::nullopt;
-  if (!dtype) return absl::OkStatus();
+  const std::optional<int64_t> count = CheckedElementCount(Shape(proto.dims().begin(), proto.dims().end()));
+  if (!type || !StoredType(*type) || !count || *count == 0) return absl::OkStatus();
   const std::string name(model_->graph.names[slot]);
-  Row row{&proto, *type, std::nullopt, nullptr, initializer};
-  const Shape shape(proto.dims().begin(), proto.dims().end());
-  const std::optional<int64_t> count = CheckedElementCount(shape);
-  if (!count || *count == 0) return absl::OkStatus();
-  if (proto.data_location() == ::onnx::TensorProto::EXTERNAL) {
-    const std::string place = absl::StrCat(model_->path, ": ", JsonQuoted(name, 200));
-    TWIN_ASSIGN_OR_RETURN(row.external, model_->files->Find(proto, PackedBytes(*type, *count), place));
-  }
-  row.source = Source(name, *dtype, shape);
+  const std::string place = absl::StrCat(model_->path, ": ", JsonQuoted(name, 200));
+  TWIN_ASSIGN_OR_RETURN(const PackedTensor tensor, PackedTensor::Of(proto, *model_->files, place));
+  Row row{std::filesystem::path(model_->path).filename().string(), nullptr, initializer};
+  if (tensor.range() && !tensor.range()->location.empty()) row.file = tensor.range()->location;
+  TWIN_ASSIGN_OR_RETURN(row.source, OnnxTensorReader::Add(name, tensor, place));
   names_[slot] = name;
   rows_.emplace(name, std::move(row));
   return absl::OkStatus();
@@ -100,10 +71,8 @@ WeightPtr OnnxStored::Find(int32_t slot) const {
 }
 
 std::vector<SourceTensor> OnnxStored::Sources() const {
-  const std::string own = std::filesystem::path(model_->path).filename().string();
   std::vector<SourceTensor> sources;
-  for (const auto& [name, row] : rows_)
-    sources.push_back({name, row.external ? row.external->location : own, row.source, ""});
+  for (const auto& [name, row] : rows_) sources.push_back({name, row.file, row.source, ""});
   return sources;
 }
 
@@ -118,26 +87,10 @@ std::vector<SourceFile> OnnxStored::SourceFiles() const {
   return files;
 }
 
-absl::Status OnnxStored::ReadElements(const Weight& source, int64_t first, int64_t count,
-                                      std::byte* out) const {
-  const auto found = rows_.find(source.source_name());
-  TWIN_CHECK(found != rows_.end(), absl::StrCat("no tensor ", source.source_name()));
-  const Row& row = found->second;
-  const int64_t width = BytesInMemory(row.type);
-  if (row.external) {
-    ExternalPlace at = *row.external;
-    at.offset += first * width;
-    at.length = count * width;
-    return model_->files->Read(at, out);
-  }
-  const std::string place = absl::StrCat(model_->path, ": ", JsonQuoted(source.source_name(), 200));
-  TWIN_ASSIGN_OR_RETURN(const OnnxTensor tensor,
-                        TensorFromProto(*row.proto, model_->proto, *model_->files, place));
-  std::memcpy(out, tensor.bytes() + first * width, static_cast<size_t>(count * width));
-  return absl::OkStatus();
+absl::Status OnnxStored::CheckUnchanged() const {
+  TWIN_RETURN_IF_ERROR(file_->CheckUnchanged());
+  return OnnxTensorReader::CheckUnchanged();
 }
-
-absl::Status OnnxStored::CheckUnchanged() const { return file_->CheckUnchanged(); }
 
 std::vector<std::string> OnnxStored::Files() const {
   std::vector<std::string> files = {model_->path};
@@ -148,7 +101,7 @@ std::vector<std::string> OnnxStored::Files() const {
 }
 
 absl::StatusOr<OnnxTensor> ElementsOf(const WeightPtr& program, const TensorReader& reader) {
-  const std::optional<ElementType> type = ElementOf(program->dtype());
+  const std::optional<ElementType> type = ElementTypeOf(program->dtype());
   TWIN_CHECK(type.has_value(), "a weight of a type that ONNX files do not give");
   std::vector<std::byte> bytes(static_cast<size_t>(program->element_count() * BytesInMemory(*type)));
   Scratch scratch;

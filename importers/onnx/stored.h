@@ -13,15 +13,15 @@
 #include "base/file.h"
 #include "ir/model.h"
 #include "onnx/model.h"
+#include "onnx/packed_tensor.h"
 #include "onnx/tensor.h"
-#include "weights/read.h"
 
 namespace twinforge {
 
 // The type of the house that holds these elements as they are: the floating ones of 16 bits and more.
 std::optional<DType> StoredType(ElementType type);
 
-class OnnxStored : public TensorReader {
+class OnnxStored : public OnnxTensorReader {
  public:
   // `model` lives as long as this; its own file is watched for changes.
   static absl::StatusOr<std::shared_ptr<OnnxStored>> Make(std::shared_ptr<const OnnxModel> model);
@@ -34,16 +34,12 @@ class OnnxStored : public TensorReader {
   // Whether the name is an initializer's, and not a constant node's.
   bool IsInitializer(const std::string& name) const { return rows_.at(name).initializer; }
 
-  absl::Status ReadElements(const Weight& source, int64_t first, int64_t count,
-                            std::byte* out) const override;
   absl::Status CheckUnchanged() const override;
   std::vector<std::string> Files() const override;
 
  private:
   struct Row {
-    const ::onnx::TensorProto* proto = nullptr;
-    ElementType type = ElementType::kFloat;
-    std::optional<ExternalPlace> external;
+    std::string file;  // that holds it, as the model spells it
     WeightPtr source;
     bool initializer = false;
   };
