@@ -47,7 +47,7 @@ std::vector<Dim> DimsOf(const Type& type) {
   return dims;
 }
 
-LaidValue Laid(std::string name, const Type& type) {
+LaidValue LaidInOrder(std::string name, const Type& type) {
   return {std::move(name), type, Identity(type.axes.size())};
 }
 
@@ -235,7 +235,7 @@ LaidValue OnnxBody::Reshape(const LaidValue& x, const Type& type) {
     for (size_t i = 0; i < kept.size(); ++i) value.place[target[i]] = x.place[kept[i]];
     return value;
   }
-  return Laid(Reshaped(Full(x), from, to), type);
+  return LaidInOrder(Reshaped(Full(x), from, to), type);
 }
 
 LaidValue OnnxBody::Transpose(const LaidValue& x, absl::Span<const int64_t> permutation) {
@@ -276,7 +276,7 @@ LaidValue OnnxBody::Reduce(ReduceAttrs::Kind kind, const LaidValue& x, absl::Spa
   LaidValue from = x;
   for (int64_t axis : axes) {
     if (kind == ReduceAttrs::SUM && from.place[axis] < 0 && !IsOne(x.type.axes[axis]))
-      from = Laid(Full(x), x.type);
+      from = LaidInOrder(Full(x), x.type);
   }
   std::vector<int64_t> gone;
   for (int64_t axis : axes) {
@@ -292,7 +292,7 @@ LaidValue OnnxBody::Reduce(ReduceAttrs::Kind kind, const LaidValue& x, absl::Spa
     value.place.push_back(at < 0 ? -1 : at - static_cast<int>(before));
   }
   if (gone.empty()) return value;
-  const OnnxAttributes flat = {OnnxAttribute("keepdims", int64_t{0})};
+  const OnnxAttributeList flat = {OnnxAttribute("keepdims", int64_t{0})};
   if (kind == ReduceAttrs::SUM) {
     value.name = nodes_.Op("ReduceSum", {from.name, nodes_.Integers(gone)}, flat);
     return value;
@@ -364,23 +364,25 @@ LaidValue OnnxBody::Dot(const LaidValue& x, const LaidValue& y, const DotAttrs& 
   };
   const std::string left = Reshaped(Full(x, a_order), DimsAt(x.type, a_order), joined(rows, inner));
   const std::string right = Reshaped(Full(y, b_order), DimsAt(y.type, b_order), joined(inner, columns));
-  return Laid(Reshaped(nodes_.Op("MatMul", {left, right}), joined(rows, columns), DimsOf(type)), type);
+  return LaidInOrder(Reshaped(nodes_.Op("MatMul", {left, right}), joined(rows, columns), DimsOf(type)), type);
 }
 
 LaidValue OnnxBody::Gather(const LaidValue& x, const LaidValue& index, int64_t axis, const Type& type) {
   if (axis == 0) {
-    return Laid(nodes_.Op("Gather", {Full(x), Full(index)}, {OnnxAttribute("axis", int64_t{0})}), type);
+    return LaidInOrder(nodes_.Op("Gather", {Full(x), Full(index)}, {OnnxAttribute("axis", int64_t{0})}),
+                       type);
   }
   // One row of places for each element before the axis.
   const std::string places =
       nodes_.Op("Unsqueeze", {Full(index), nodes_.Integers({static_cast<int64_t>(index.type.axes.size())})});
-  return Laid(nodes_.Op("GatherND", {Full(x), places}, {OnnxAttribute("batch_dims", axis)}), type);
+  return LaidInOrder(nodes_.Op("GatherND", {Full(x), places}, {OnnxAttribute("batch_dims", axis)}), type);
 }
 
 LaidValue OnnxBody::TopK(const LaidValue& x, int64_t k, const Type& type) {
-  const OnnxAttributes attributes = {OnnxAttribute("axis", int64_t{-1}), OnnxAttribute("largest", int64_t{1}),
-                                     OnnxAttribute("sorted", int64_t{1})};
-  return Laid(nodes_.OpOf("TopK", {Full(x), nodes_.Integers({k})}, attributes, 2, 1), type);
+  const OnnxAttributeList attributes = {OnnxAttribute("axis", int64_t{-1}),
+                                        OnnxAttribute("largest", int64_t{1}),
+                                        OnnxAttribute("sorted", int64_t{1})};
+  return LaidInOrder(nodes_.OpOf("TopK", {Full(x), nodes_.Integers({k})}, attributes, 2, 1), type);
 }
 
 LaidValue OnnxBody::Iota(const Type& type, int64_t axis) {
@@ -404,8 +406,8 @@ LaidValue OnnxBody::Pad(const LaidValue& x, const PadAttrs& pad, const Type& typ
   std::vector<int64_t> pads(2 * type.axes.size(), 0);
   pads[pad.axis()] = pad.low();
   pads[type.axes.size() + pad.axis()] = pad.high();
-  return Laid(nodes_.Op("Pad", {Full(x), nodes_.Integers(pads), nodes_.Number(x.type.dtype, pad.value())}),
-              type);
+  return LaidInOrder(
+      nodes_.Op("Pad", {Full(x), nodes_.Integers(pads), nodes_.Number(x.type.dtype, pad.value())}), type);
 }
 
 }  // namespace twinforge

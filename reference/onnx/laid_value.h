@@ -27,7 +27,7 @@ struct LaidValue {
 };
 
 // A tensor that has the type's axes in their order.
-LaidValue Laid(std::string name, const Type& type);
+LaidValue LaidInOrder(std::string name, const Type& type);
 // One number everywhere.
 LaidValue LaidEverywhere(std::string name, const Type& type);
 

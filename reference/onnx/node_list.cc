@@ -89,12 +89,12 @@ std::string OnnxNodes::NewName(const std::string& stem) {
 }
 
 std::string OnnxNodes::Op(absl::string_view op, const std::vector<std::string>& inputs,
-                          OnnxAttributes attributes) {
+                          OnnxAttributeList attributes) {
   return OpOf(op, inputs, std::move(attributes), 1, 0);
 }
 
 std::string OnnxNodes::OpOf(absl::string_view op, const std::vector<std::string>& inputs,
-                            OnnxAttributes attributes, int count, int take) {
+                            OnnxAttributeList attributes, int count, int take) {
   ::onnx::NodeProto node;
   node.set_op_type(std::string(op));
   for (const std::string& input : inputs) node.add_input(input);

@@ -21,7 +21,7 @@
 
 namespace twinforge {
 
-using OnnxAttributes = std::vector<::onnx::AttributeProto>;
+using OnnxAttributeList = std::vector<::onnx::AttributeProto>;
 
 ::onnx::AttributeProto OnnxAttribute(absl::string_view name, int64_t value);
 ::onnx::AttributeProto OnnxAttribute(absl::string_view name, float value);
@@ -41,9 +41,9 @@ class OnnxNodes {
 
   // The result's name.
   std::string Op(absl::string_view op, const std::vector<std::string>& inputs,
-                 OnnxAttributes attributes = {});
+                 OnnxAttributeList attributes = {});
   // Of an operator with several results, the one at `take` of `count`.
-  std::string OpOf(absl::string_view op, const std::vector<std::string>& inputs, OnnxAttributes attributes,
+  std::string OpOf(absl::string_view op, const std::vector<std::string>& inputs, OnnxAttributeList attributes,
                    int count, int take);
 
   std::string Integers(const std::vector<int64_t>& values);  // INT64, of rank 1

@@ -103,7 +103,7 @@ bool OnnxScopeWriter::AppendSoftmax(OnnxScope& scope, const Node& node) {
   if (w < 0) return false;
   const std::string x = body_.Full(ValueOf(scope, w));
   scope.values[node.id] =
-      Laid(body_.nodes().Op("Softmax", {x}, {OnnxAttribute("axis", int64_t{-1})}), node.type);
+      LaidInOrder(body_.nodes().Op("Softmax", {x}, {OnnxAttribute("axis", int64_t{-1})}), node.type);
   return true;
 }
 
@@ -153,9 +153,9 @@ LaidValue OnnxScopeWriter::Norm(OnnxScope& scope, const Node& node, absl::string
   }
   std::vector<std::string> inputs = {body_.Full(ValueOf(scope, node.operands[0])), scale.name};
   if (node.Has("bias")) inputs.push_back(vector("bias").name);
-  const OnnxAttributes attributes = {OnnxAttribute("axis", int64_t{-1}),
-                                     OnnxAttribute("epsilon", static_cast<float>(attrs.eps()))};
-  return Laid(body_.nodes().Op(op, inputs, attributes), node.type);
+  const OnnxAttributeList attributes = {OnnxAttribute("axis", int64_t{-1}),
+                                        OnnxAttribute("epsilon", static_cast<float>(attrs.eps()))};
+  return LaidInOrder(body_.nodes().Op(op, inputs, attributes), node.type);
 }
 
 // The operator turns [batch, seq, heads * width]; its tables are those of the decomposition.
@@ -189,14 +189,14 @@ absl::StatusOr<LaidValue> OnnxScopeWriter::Rotary(OnnxScope& scope, const Node& 
   Dim heads(1);
   for (size_t i = 2; i + 1 < dims.size(); ++i) heads = heads * dims[i];
   const std::vector<Dim> flat = {dims[0], dims[1], heads * dims.back()};
-  const OnnxAttributes attributes = {
+  const OnnxAttributeList attributes = {
       OnnxAttribute("interleaved", int64_t{rope.style() == Rope::INTERLEAVED}),
       OnnxAttribute("num_heads", heads.value().value_or(1)),
       OnnxAttribute("rotary_embedding_dim",
                     rope.rotary_dim() == dims.back().value() ? 0 : rope.rotary_dim())};
   const std::string turned = body_.nodes().Op(
       "RotaryEmbedding", {body_.Reshaped(body_.Full(x), dims, flat), tables[0], tables[1]}, attributes);
-  return Laid(body_.Reshaped(turned, flat, dims), node.type);
+  return LaidInOrder(body_.Reshaped(turned, flat, dims), node.type);
 }
 
 absl::StatusOr<std::optional<LaidValue>> OnnxScopeWriter::Whole(OnnxScope& scope, const Node& node) {

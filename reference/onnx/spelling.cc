@@ -61,7 +61,7 @@ LaidValue ConstantOf(const OnnxSpelling&, const OnnxSpellingInput& in) {
   if (values.size() == 1) return LaidEverywhere(in.body.nodes().Number(type.dtype, values.Get(0)), type);
   Shape shape;
   for (const Axis& axis : type.axes) shape.push_back(axis.size.value().value_or(0));
-  return Laid(in.body.nodes().Numbers(type.dtype, shape, {values.begin(), values.end()}), type);
+  return LaidInOrder(in.body.nodes().Numbers(type.dtype, shape, {values.begin(), values.end()}), type);
 }
 
 LaidValue IotaOf(const OnnxSpelling&, const OnnxSpellingInput& in) {
@@ -71,8 +71,9 @@ LaidValue IotaOf(const OnnxSpelling&, const OnnxSpellingInput& in) {
 LaidValue SizeOf(const OnnxSpelling&, const OnnxSpellingInput& in) {
   OnnxNodes& nodes = in.body.nodes();
   const Dim& dim = in.x[0].type.axes[in.node.attrs->axis().axis()].size;
-  if (dim.value()) return Laid(nodes.Number(DType::kI64, static_cast<double>(*dim.value())), in.node.type);
-  return Laid(nodes.Op("Squeeze", {in.body.Size(dim), nodes.Integers({0})}), in.node.type);
+  if (dim.value())
+    return LaidInOrder(nodes.Number(DType::kI64, static_cast<double>(*dim.value())), in.node.type);
+  return LaidInOrder(nodes.Op("Squeeze", {in.body.Size(dim), nodes.Integers({0})}), in.node.type);
 }
 
 LaidValue Broadcasted(const OnnxSpelling&, const OnnxSpellingInput& in) {

@@ -159,7 +159,7 @@ std::optional<LaidValue> PlainTensorProduct(OnnxBody& body, const LaidValue& x, 
     y = {body.Reshaped(y.name, y.dims, Joined(before, apart)), Joined(before, apart)};
   }
   y = OwnPart(body, y, weight, static_cast<int64_t>(y.dims.size()) - 1);
-  return Laid(body.Reshaped(y.name, y.dims, DimsOf(result)), result);
+  return LaidInOrder(body.Reshaped(y.name, y.dims, DimsOf(result)), result);
 }
 
 }  // namespace
@@ -200,7 +200,7 @@ LaidValue TensorRows(OnnxBody& body, const WeightTensor& weight, const LaidValue
   if (!rows) return body.Gather(WholeTensor(body, weight, dtype), index, 0, type);
   const std::string taken =
       body.nodes().Op("Gather", {weight.name, body.Full(index)}, {OnnxAttribute("axis", int64_t{0})});
-  return Laid(InType(body, taken, weight, dtype), type);
+  return LaidInOrder(InType(body, taken, weight, dtype), type);
 }
 
 }  // namespace twinforge

@@ -87,7 +87,7 @@ class OnnxModelWriter {
         body_, [this](const std::string& role) { return TensorOf(role); }, Mask());
     OnnxScope scope{.graph = graph_};
     for (NodeId id : graph_.inputs()) {
-      scope.values[id] = Laid(InputName(graph_.node(id).path), graph_.node(id).type);
+      scope.values[id] = LaidInOrder(InputName(graph_.node(id).path), graph_.node(id).type);
     }
     for (const Node& node : graph_.nodes()) {
       if (node.op == OpKind::kInput) continue;
@@ -190,7 +190,7 @@ class OnnxModelWriter {
     const auto mask = std::find_if(inputs_.begin(), inputs_.end(),
                                    [](const Declared& input) { return input.name == "attention_mask"; });
     nodes_.At("attention_mask");
-    return Laid(body_.Cast("attention_mask", DType::kBool), {DType::kBool, mask->type.axes});
+    return LaidInOrder(body_.Cast("attention_mask", DType::kBool), {DType::kBool, mask->type.axes});
   }
 
   // The size of a symbol, from the input that has it.
@@ -251,8 +251,8 @@ class OnnxModelWriter {
     if (axes.size() < 2) return inputs;
     const Type places{DType::kI32, {axes[0], axes[1]}};
     inputs.starts = builder.Input("starts", {DType::kI32, {axes[0]}});
-    inputs.token_types = add("token_types", Laid("token_type_ids", places));
-    if (remembers_) inputs.positions = add("positions", Laid("position_ids", places));
+    inputs.token_types = add("token_types", LaidInOrder("token_type_ids", places));
+    if (remembers_) inputs.positions = add("positions", LaidInOrder("position_ids", places));
     return inputs;
   }
 
