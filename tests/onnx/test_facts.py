@@ -358,7 +358,9 @@ def named_size(first):
 # positions are cut by the least of two floats.
 REAL = {"gpt2_past/gpt2_past.onnx": 0.74, "bert_toy/bert_toy_optimized.onnx": 0.22, "optimum_tiny_bert/model.onnx": 1,
         "tf_bert_qa/TFBertForQuestionAnswering.onnx": 1, "whisper_hf_fp32_dec_past/hf_fp32_decoder_attention_with_past.onnx": 1,
-        "vespa_encoder/random_encoder.onnx": 1, "quantized_mlp_qdq/model.onnx": 1}
+        "vespa_encoder/random_encoder.onnx": 1, "quantized_mlp_qdq/model.onnx": 1, "byte_sb_bidi_lstm/model.onnx": 1,
+        "big_fanout/example_big_fanout.onnx": 1, "nested_loops_30/30_nested_loops.onnx": 1,
+        "whisper_hf_fp16_enc/hf_fp16_encoder_self_attention.onnx": 1}
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -375,6 +377,17 @@ def test_real_models_at_two_sizes(tmp_path, name):
     theirs = sum(name in shapes and all(d.HasField("dim_value") or (d.HasField("dim_param") and not d.dim_param.startswith("unk__"))
                                         for d in shapes[name].dim) for name in names)
     assert full >= theirs and full >= REAL[name] * len(names)
+
+
+def test_a_published_model_that_cannot_run(tmp_path):
+    """Its padding makes 201 rows of 200: onnxruntime loads it, and fails at the node that inference names."""
+    ort = pytest.importorskip("onnxruntime")
+    model = onnx.load(MODELS / "keras_model_0" / "test_model_0_no_opt.onnx")
+    assert Facts(MODELS / "keras_model_0" / "test_model_0_no_opt.onnx").mismatches == [
+        ('node "Test/concat_1_concat" ("Concat")', "its inputs differ beside the axis: 201 and 200")]
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    with pytest.raises(Exception, match="(?s)Test/concat_1_concat.*200 and 201"):
+        session.run(None, feed_for(model, named_size(2)))
 
 
 def decoder():
