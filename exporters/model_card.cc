@@ -114,7 +114,7 @@ std::string Loaders(const Graph& graph, const ExportPlan& plan) {
   const auto code = [&](absl::string_view who, absl::string_view file) {
     if (Has(plan, file)) {
       absl::StrAppend(&text, "- ", who, ": `python ", file,
-                      " --prompt-ids 1,2,3`; `load` and `logits` there ", "read these files.\n");
+                      " --prompt-ids 1,2,3`; `load` there reads these files.\n");
     } else {
       absl::StrAppend(&text, "- ", who, ": no code for it lies here.\n");
     }
