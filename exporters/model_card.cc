@@ -111,13 +111,10 @@ std::string TransformersLine(const Graph& graph, const ExportPlan& plan) {
 std::string Loaders(const Graph& graph, const ExportPlan& plan) {
   std::string text = "## What loads it\n\n";
   absl::StrAppend(&text, "- transformers: ", TransformersLine(graph, plan), "\n");
-  // Without a head the hidden states are what a model gives.
-  const bool headless = !graph.outputs().empty() && graph.outputs()[0].first == "hidden";
-  const absl::string_view result = headless ? "hidden_states" : "logits";
   const auto code = [&](absl::string_view who, absl::string_view file) {
     if (Has(plan, file)) {
-      absl::StrAppend(&text, "- ", who, ": `python ", file, " --prompt-ids 1,2,3`; `load` and `", result,
-                      "` there read these files.\n");
+      absl::StrAppend(&text, "- ", who, ": `python ", file,
+                      " --prompt-ids 1,2,3`; `load` there reads these files.\n");
     } else {
       absl::StrAppend(&text, "- ", who, ": no code for it lies here.\n");
     }
