@@ -9,6 +9,7 @@ seconds that passed those of a processor, which a busy machine does not change.
 Also: one weight of a 40 GiB sparse file changed, in time, memory, bytes written and blocks.
 """
 import argparse
+import importlib.metadata
 import importlib.util
 import os
 import subprocess
@@ -150,6 +151,12 @@ def fit(points):
     return sxy * sxy / (sxx * syy)
 
 
+def title(peer):
+    module = PEERS[peer][0]
+    found = importlib.util.find_spec(module) is not None
+    return f"{peer} {importlib.metadata.version(module)}{' opens it' if peer == 'onnxruntime' else ''}" if found else peer
+
+
 def cell(result):
     return f"{result[0]:.2f} s ({result[2]:.2f}), {result[1] / 2**20:,.0f} MiB" if isinstance(result, tuple) else result
 
@@ -220,7 +227,7 @@ def main():
         scratch = Path(folder)
         rows, points = graphs(scratch, flags.most)
         large = sparse(scratch)
-    lines = ["| nodes | file | `inspect` | `export` | every weight stored as bf16 | " + " | ".join(f"{p} opens it" if p == "onnxruntime" else p for p in PEERS) + " |",
+    lines = ["| nodes | file | `inspect` | `export` | every weight stored as bf16 | " + " | ".join(map(title, PEERS)) + " |",
              "| --- | --- | --- | --- | --- | " + " | ".join("---" for _ in PEERS) + " |"]
     for nodes, size, results in rows:
         lines.append(f"| {nodes:,} | {size / 2**20:.1f} MiB | " + " | ".join(cell(results[k]) for k in ("inspect", "export", "store", *PEERS)) + " |")

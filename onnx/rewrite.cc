@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -171,12 +172,12 @@ class Planner {
     if (source.length > 0) single_.stretches.push_back(std::move(source));
   }
 
-  // Where a location is kept, it is below the folder whatever folders there are.
-  absl::Status CheckLocation(const std::string& location) {
-    const std::string normal = std::filesystem::path(location).lexically_normal().string();
-    if (normal == location && normal != name_ && !absl::StartsWith(normal, "..") && normal.back() != '/') {
-      return absl::OkStatus();
-    }
+  // The file's name below another folder, where it leads to the same place whatever lies around that.
+  absl::StatusOr<std::string> NameBelow(const std::string& location) {
+    const std::filesystem::path path(location);
+    const bool leads_up = std::find(path.begin(), path.end(), "..") != path.end();
+    const std::string name = path.lexically_normal().string();
+    if (!leads_up && name != name_ && name.back() != '/' && names_.insert(name).second) return name;
     return Error(2010, message().path,
                  absl::StrCat("external data at ", JsonQuoted(location, 200),
                               " cannot be kept under that name below another folder"),
@@ -184,7 +185,8 @@ class Planner {
   }
 
   absl::StatusOr<NewFile> KeptFile(const std::string& location, std::vector<Kept>& tensors) {
-    TWIN_RETURN_IF_ERROR(CheckLocation(location));
+    NewFile file;
+    TWIN_ASSIGN_OR_RETURN(file.name, NameBelow(location));
     ExternalPlace at;
     at.location = location;
     const ReadableFile& source = message().files->FileOf(at);
@@ -199,8 +201,6 @@ class Planner {
         used.push_back(range);
       }
     }
-    NewFile file;
-    file.name = location;
     file.size = source.size();
     const std::vector<std::pair<int64_t, int64_t>> dropped = Freed(used, replaced);
     AddCopies(source, dropped, file);
@@ -310,6 +310,7 @@ class Planner {
   std::string name_;
   Payloads payloads_;
   std::map<std::string, std::vector<Kept>> kept_;  // by location
+  std::set<std::string> names_;                    // of data files that are kept
   NewFile single_;
   std::map<std::tuple<const ReadableFile*, const Weight*, int64_t, int64_t>, int64_t> shared_;  // -> offset
   int64_t moved_ = 0, lengths_ = 0, checksums_ = 0, prepacked_ = 0;

@@ -190,6 +190,7 @@ def test_what_cannot_be_written_says_why(tool, tmp_path):
         assert done.codes == [f"TF{code}"] and done.code == exit_status and says in done.err, done
         assert not (tmp_path / "out").exists() and not (tmp_path / "out.partial").exists()
     refused(2010, 3, [outside("w", [1024], "a/../w.bin")], says="--data-layout single")
+    refused(2010, 3, [outside("w", [1024], "./w.bin"), outside("v", [1024], "w.bin")], says="cannot be kept")
     refused(2010, 3, [outside("w", [1024])], "--store", "w=bf16", opset=12, says="operator set 13")
     refused(2010, 3, [outside("w", [1024])], "--store", "w=bf16", inputs=[("w", [1024])], says="default")
     refused(1613, 3, [outside("w", [1024])], "--store", "w=f16", says="store it as bf16")
@@ -200,6 +201,18 @@ def test_what_cannot_be_written_says_why(tool, tmp_path):
     refused(2011, 4, [outside("w", [1024], checksum="0" * 40)], "--integrity", says="SHA-1")
     refused(2004, 4, [outside("w", [1024], checksum="0" * 40), outside("v", [1024], checksum="1" * 40)], "--integrity", says="another checksum")
     assert tool("export", tmp_path, "--to", "onnx", "--out", tmp_path / "out").codes == ["TF1003"]
+
+
+def test_data_files_keep_their_folders(tool, tmp_path):
+    content = {"./w.bin": 1.0, "a/b/w.bin": 2.0}
+    for location, value in content.items():
+        (tmp_path / "in" / location).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / location).write_bytes(np.full(1024, value, np.float32).tobytes())
+    path = write(tmp_path / "in" / "m.onnx", [outside(f"w{k}", [1024], location) for k, location in enumerate(content)], identity("w0", "w1"))
+    said = tool.json("export", path, "--to", "onnx", "--out", tmp_path / "out")
+    assert said["notes"] == [] and [row["name"] for row in said["files"]] == ["m.onnx", "w.bin", "a/b/w.bin"]
+    assert (tmp_path / "out" / "m.onnx").read_bytes() == path.read_bytes()
+    assert [float(numpy_helper.to_array(t)[7]) for t in onnx.load(tmp_path / "out" / "m.onnx").graph.initializer] == [1.0, 2.0]
 
 
 def test_checksums(tool, tmp_path):
