@@ -22,7 +22,7 @@ class RaiseCall {
 
   absl::string_view op() const;
   int inputs() const { return static_cast<int>(node.inputs.size()); }
-  bool Has(int i) const { return i < inputs() && node.inputs[i] >= 0; }
+  bool Has(int i) const { return i >= 0 && i < inputs() && node.inputs[i] >= 0; }
   const TracedValue& In(int i) const { return trace.value(node.inputs[i]); }
   const Flow* FlowAt(int i) const { return Has(i) && In(i).flow ? &*In(i).flow : nullptr; }
   // A flow that tokens decide.

@@ -15,7 +15,7 @@ from tool import SHARED  # noqa: E402
 # attention of the standard from opset 23 on.
 EXPORTS = [("llama", "legacy17"), ("llama_eager", "legacy17"), ("qwen3", "legacy17"), ("gpt2", "legacy17"), ("gemma2", "legacy17"),
            ("bert", "legacy17"), ("mistral__window", "legacy17"), ("phi3", "legacy17"), ("mixtral_batched", "legacy17"),
-           ("llama", "dynamo18"), ("gpt2", "dynamo18"), ("qwen3", "dynamo23"), ("bert", "dynamo23"), ("gemma2", "dynamo23")]
+           ("llama", "dynamo18"), ("gpt2", "dynamo18"), ("qwen3", "dynamo23"), ("gemma2", "dynamo23")]
 
 
 def exporter():
@@ -65,7 +65,7 @@ class Weights:
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
-D, H, KV, W, F, V = 48, 4, 2, 20, 56, 97
+D, H, KV, W, F, V = 48, 4, 2, 16, 56, 97
 
 
 def ids_and(*more):
