@@ -7,7 +7,8 @@
 //
 // Extents and elements are polynomials over the model's dim_params (ir/dim.h), each of them a size, hence not
 // negative. A fact holds in every run that the model admits; what no rule knows is unknown, never guessed.
-// One thing is taken for granted: that an axis cut from its end (x[..., -1:]) is not empty.
+// Taken for granted is that Slice finds something: that an axis of which it cuts one end (x[1:], x[-1:]) is
+// not empty, and that it does not begin behind the end of an axis (mask[past : past + seq]).
 //
 // No weight is read: elements come from tensors of at most kFewElements integers or bools.
 #ifndef TWINFORGE_ONNX_FACTS_H_

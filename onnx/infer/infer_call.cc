@@ -124,7 +124,12 @@ void InferCall::Meet(KnownDim& a, const KnownDim& b, absl::string_view what) {
 KnownDim InferCall::Min(const KnownDim& a, const KnownDim& b) {
   const KnownDim decided = DimMin(a, b);
   if (decided || !a || !b || DimLeast(*a).value_or(-1) < 0 || DimLeast(*b).value_or(-1) < 0) return decided;
-  return inference_.MinimumOf(*a, *b);
+  return inference_.CutSymbol(absl::StrCat("min(", a->Text(), ", ", b->Text(), ")"), *a, *b);
+}
+
+KnownDim InferCall::Cut(const KnownDim& asked, const KnownDim& start, const KnownDim& size) {
+  return inference_.CutSymbol(
+      absl::StrCat("min(", asked->Text(), ", ", size->Text(), " - ", start->Text(), ")"), *asked, *size);
 }
 
 KnownDim InferCall::Broadcast(const KnownDim& a, const KnownDim& b) const {

@@ -128,17 +128,17 @@ std::optional<std::vector<double>> OnnxInference::SmallNumbers(const ::onnx::Ten
   return Elements<double>(*read);
 }
 
-Dim OnnxInference::MinimumOf(const Dim& a, const Dim& b) {
-  const std::string symbol = declared_.SymbolFor(absl::StrCat("min(", a.Text(), ", ", b.Text(), ")"));
-  minima_.try_emplace(symbol, a, b);
+Dim OnnxInference::CutSymbol(const std::string& text, const Dim& a, const Dim& b) {
+  const std::string symbol = declared_.SymbolFor(text);
+  cuts_.try_emplace(symbol, a, b);
   return Dim::Symbol(symbol);
 }
 
 bool OnnxInference::IsCutFrom(const Dim& cut, const Dim& whole) const {
   const Dim::Terms& terms = cut.terms();
   if (terms.size() != 1 || terms.begin()->second != 1 || terms.begin()->first.size() != 1) return false;
-  const auto found = minima_.find(terms.begin()->first[0]);
-  if (found == minima_.end()) return false;
+  const auto found = cuts_.find(terms.begin()->first[0]);
+  if (found == cuts_.end()) return false;
   const auto& [a, b] = found->second;
   return (a == whole && b.value().value_or(0) >= 2) || (b == whole && a.value().value_or(0) >= 2);
 }

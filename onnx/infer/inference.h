@@ -42,8 +42,9 @@ class OnnxInference {
                                     const InferFrame& around);
   OnnxFact FactOf(const ::onnx::TensorProto& tensor) const;
   std::optional<std::vector<double>> SmallNumbers(const ::onnx::TensorProto& tensor) const;
-  Dim MinimumOf(const Dim& a, const Dim& b);               // a symbol, the same for the same sizes
-  bool IsCutFrom(const Dim& cut, const Dim& whole) const;  // whether it is min(whole, a number of 2 or more)
+  // A symbol, the same for the same text: a size cut to another that may be smaller.
+  Dim CutSymbol(const std::string& text, const Dim& a, const Dim& b);
+  bool IsCutFrom(const Dim& cut, const Dim& whole) const;  // by a number of 2 or more
 
  private:
   // What a graph was given, and what came out.
@@ -77,7 +78,7 @@ class OnnxInference {
   absl::flat_hash_map<const OnnxGraph*, const ::onnx::FunctionProto*> functions_;                // by body
   absl::flat_hash_map<const OnnxGraph*, std::vector<const ::onnx::TypeProto*>> declared_types_;  // by slot
   absl::flat_hash_map<const OnnxGraph*, std::vector<Remembered>> memory_;
-  absl::flat_hash_map<std::string, std::pair<Dim, Dim>> minima_;  // by symbol
+  absl::flat_hash_map<std::string, std::pair<Dim, Dim>> cuts_;  // by symbol
   absl::flat_hash_set<const void*> reported_;
   OnnxFacts out_;
   int64_t most_visits_ = 0;

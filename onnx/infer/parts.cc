@@ -59,6 +59,16 @@ KnownDim ForwardBound(InferCall& c, const KnownDim& at, const KnownDim& size) {
   return least >= 0 || (IsNumber(at, -1) && least == -1) ? from_end : std::nullopt;
 }
 
+// From one size to a larger one, of an axis that may be too short for both, as masks are cut from constants.
+// That it begins within the axis is taken for granted.
+KnownDim CutAhead(InferCall& c, const KnownDim& start, const KnownDim& end, const KnownDim& size) {
+  const KnownDim asked = DimDifference(end, start);
+  if (!asked || !size || !size->value() || DimLeast(*start).value_or(-1) < 0 ||
+      DimLeast(*asked).value_or(-1) < 0)
+    return std::nullopt;
+  return IsNumber(asked, 1) ? asked : c.Cut(asked, start, size);
+}
+
 KnownDim CutForwards(InferCall& c, const KnownDim& start, const KnownDim& end, const KnownDim& size,
                      int64_t step) {
   const KnownDim from = ForwardBound(c, start, size), to = ForwardBound(c, end, size);
@@ -67,10 +77,9 @@ KnownDim CutForwards(InferCall& c, const KnownDim& start, const KnownDim& end, c
   const KnownDim length = DimDifference(to, from);
   if (!length) return std::nullopt;
   if (DimMost(*length).value_or(1) <= 0) return Dim(0);
-  return DimLeast(*length).value_or(-1) >= 0 || IsNumber(from, 0) ||
-                 (size && to && *size == *to && DimLeast(*length).value_or(-2) == -1)
-             ? DimCeil(length, step)
-             : std::nullopt;
+  const int64_t least = DimLeast(*length).value_or(-2);
+  if (least >= 0 || IsNumber(from, 0) || (least == -1 && size && *size == *to)) return DimCeil(length, step);
+  return step == 1 ? CutAhead(c, start, end, size) : std::nullopt;
 }
 
 KnownDim CutBackwards(const KnownDim& start, const KnownDim& end, const KnownDim& size, int64_t step) {

@@ -75,6 +75,9 @@ class InferCall {
   // more broadcasts to itself only uncut, so Broadcast knows the result.
   KnownDim Min(const KnownDim& a, const KnownDim& b);
   KnownDim Broadcast(const KnownDim& a, const KnownDim& b) const;
+  // `asked` elements from `start` on of an axis of `size`, or as many as there are: a symbol of the same
+  // kind.
+  KnownDim Cut(const KnownDim& asked, const KnownDim& start, const KnownDim& size);
 
   bool ok() const { return ok_; }
   const std::string& message() const { return message_; }
