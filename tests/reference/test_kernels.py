@@ -81,6 +81,19 @@ def test_grouped_matmul_is_a_loop_over_experts(dtype, rows, k, n, out_in, sizes)
         assert (np.abs(exact(got) - want) <= bound).all(), implementation
 
 
+def test_choices_become_rows_of_their_experts():
+    """Each choice's row is its token's, in a tile of its expert's; where there is no row there are zeros."""
+    rng = np.random.default_rng(11)
+    x = np.float32(rng.standard_normal((15, 4)) + 9)
+    for groups in (1, 7, 300):
+        chosen = np.stack([rng.permutation(max(groups, 2))[:2] % groups for _ in range(15)]).reshape(3, 5, 2)
+        rows = jax.jit(lambda chosen: grouped_matmul.sort_rows(chosen, groups, jnp.float32))(chosen)
+        assert rows.place.shape == chosen.shape and (np.asarray(rows.expert)[rows.place] == chosen).all()
+        spread = np.asarray(rows.gather(jnp.asarray(x)))
+        assert (spread[rows.place] == x.reshape(3, 5, 1, 4)).all()
+        assert (np.abs(spread).sum(1) > 0).sum() == chosen.size == len(np.unique(rows.place))
+
+
 def test_grouped_matmul_by_more_steps_than_divide():
     """k and n in blocks that leave a rest, the rows of one expert in several tiles."""
     rng = np.random.default_rng(5)
