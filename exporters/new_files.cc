@@ -25,6 +25,11 @@ namespace {
 
 constexpr int64_t kTileShare = int64_t{64} << 20, kTilePreferred = int64_t{4} << 20;
 
+bool IsZero(const std::byte* bytes, int64_t count) {
+  return count == 0 ||
+         (bytes[0] == std::byte{0} && memcmp(bytes, bytes + 1, static_cast<size_t>(count - 1)) == 0);
+}
+
 // A source file, opened once more for calls that want a descriptor, and seen to be the one that was read.
 class Source {
  public:
@@ -142,8 +147,9 @@ class Writer {
       if (static_cast<int64_t>(tile_.size()) < bytes) tile_.resize(static_cast<size_t>(bytes));
       TWIN_RETURN_IF_ERROR(Read(program, box, *reader_, tile_.data(), scratch_, &stats));
       if (may_overflow) TWIN_RETURN_IF_ERROR(CheckRange(named, box, tile_.data(), *reader_, &stats));
-      TWIN_RETURN_IF_ERROR(WriteAll(fd, path, tile_.data(), bytes, stretch.offset + first * width));
       written_.made += bytes;
+      if (IsZero(tile_.data(), bytes)) continue;  // as the file is already, without a block
+      TWIN_RETURN_IF_ERROR(WriteAll(fd, path, tile_.data(), bytes, stretch.offset + first * width));
     }
     return absl::OkStatus();
   }

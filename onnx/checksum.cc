@@ -68,7 +68,7 @@ absl::StatusOr<int64_t> CheckChecksums(const OnnxMessage& message) {
     at.location = location;
     TWIN_ASSIGN_OR_RETURN(const std::string found, Sha1Of(message.files->FileOf(at)));
     if (found == checksum) continue;
-    return Error(2011, absl::StrCat(message.path, ": data file ", JsonQuoted(location, 200)),
+    return Error(2021, absl::StrCat(message.path, ": data file ", JsonQuoted(location, 200)),
                  absl::StrCat("has SHA-1 ", found, "; the model says ", JsonQuoted(checksum, 60)));
   }
   return static_cast<int64_t>(checksums.size());

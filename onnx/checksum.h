@@ -10,7 +10,7 @@
 namespace twinforge {
 
 // Reads every data file for which a tensor names a checksum, once, from end to end; how many there were.
-// TF2011 where one differs, TF2004 where two tensors name different ones. REQUIRES: `message` was checked.
+// TF2021 where one differs, TF2004 where two tensors name different ones. REQUIRES: `message` was checked.
 absl::StatusOr<int64_t> CheckChecksums(const OnnxMessage& message);
 
 }  // namespace twinforge

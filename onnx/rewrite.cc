@@ -95,7 +95,7 @@ class Planner {
     NoteKeys();
     TWIN_ASSIGN_OR_RETURN(NewFile model, MessageFile(*message().proto, std::move(payloads_), name_));
     if (model.size > INT32_MAX) {
-      return Error(2010, name_, absl::StrCat("would have ", model.size, " bytes, more than one message may"),
+      return Error(2020, name_, absl::StrCat("would have ", model.size, " bytes, more than one message may"),
                    kOtherLayout);
     }
     out_.files.push_back(std::move(model));
@@ -134,7 +134,7 @@ class Planner {
     if (replaced) {
       const Weight& weight = *program->second;
       if (!ElementTypeOf(weight.dtype()) || BitWidth(weight.dtype()) < 8) {
-        return Error(2010, place, absl::StrCat("cannot be written as ", Name(weight.dtype())));
+        return Error(2020, place, absl::StrCat("cannot be written as ", Name(weight.dtype())));
       }
       Stretch made;
       made.name = tensor.name();
@@ -178,7 +178,7 @@ class Planner {
     const bool leads_up = std::find(path.begin(), path.end(), "..") != path.end();
     const std::string name = path.lexically_normal().string();
     if (!leads_up && name != name_ && name.back() != '/' && names_.insert(name).second) return name;
-    return Error(2010, message().path,
+    return Error(2020, message().path,
                  absl::StrCat("external data at ", JsonQuoted(location, 200),
                               " cannot be kept under that name below another folder"),
                  kOtherLayout);

@@ -44,7 +44,7 @@ struct OnnxFiles {
   OnnxRewrite rewrite;             // what the files point into
 };
 
-// The files of `rewrite`, whose message was checked (CheckedOnnxModel) and is changed here. TF2010 where the
+// The files of `rewrite`, whose message was checked (CheckedOnnxModel) and is changed here. TF2020 where the
 // layout cannot be kept, or the message would have more than 2 GiB.
 absl::StatusOr<OnnxFiles> PlanOnnxFiles(OnnxRewrite rewrite, DataLayout layout, const std::string& name);
 

@@ -63,12 +63,12 @@ class Storer {
                               ? kCastKnowsBfloat
                               : kCastKnowsHalf;
     if (opset == model_.opsets.end() || opset->second < needs) {
-      return Error(2010, place,
+      return Error(2020, place,
                    absl::StrCat("a Cast of ", Name(dtype), " is in operator set ", needs,
                                 "; the model imports ", opset == model_.opsets.end() ? 0 : opset->second));
     }
     if (inputs_.contains(initializer.slot)) {
-      return Error(2010, place, "is an input's default, whose type callers know",
+      return Error(2020, place, "is an input's default, whose type callers know",
                    "leave it out of the pattern");
     }
     TWIN_ASSIGN_OR_RETURN(PackedTensor packed, PackedTensor::Of(tensor, *rewrite_.message.files, place));

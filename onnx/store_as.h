@@ -29,7 +29,7 @@ struct StoredAs {
 };
 
 // Of the top graph's floating initializers, those whose name matches a rule (the first one counts) become
-// programs of `rewrite`, and the message gets their Casts, before all other nodes. TF2010 where the operator
+// programs of `rewrite`, and the message gets their Casts, before all other nodes. TF2020 where the operator
 // set has no such Cast or a name is an input's too, TF1003 where a rule matches none.
 absl::StatusOr<std::vector<StoredAs>> StoreAs(const std::vector<StoreRule>& rules, const OnnxModel& model,
                                               OnnxRewrite& rewrite);

@@ -144,7 +144,7 @@ absl::StatusOr<NewFile> MessageFile(const ::onnx::ModelProto& message, Payloads 
   });
   std::string text;
   if (message.ByteSizeLong() > INT32_MAX || !message.SerializeToString(&text)) {
-    return Error(2010, name, "has more than 2 GiB without the raw data of its tensors");
+    return Error(2020, name, "has more than 2 GiB without the raw data of its tensors");
   }
   const std::shared_ptr<const ModelBytes> bytes = ModelBytes::Of(std::move(text), name);
   const std::shared_ptr<const std::string> shared(bytes, &bytes->memory());

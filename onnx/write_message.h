@@ -24,7 +24,7 @@ namespace twinforge {
 // has no raw_data.
 using Payloads = absl::flat_hash_map<const ::onnx::TensorProto*, Stretch>;
 
-// TF2010 where the message without payloads has more than 2 GiB.
+// TF2020 where the message without payloads has more than 2 GiB.
 absl::StatusOr<NewFile> MessageFile(const ::onnx::ModelProto& message, Payloads payloads,
                                     const std::string& name);
 
