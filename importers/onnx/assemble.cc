@@ -207,7 +207,12 @@ absl::StatusOr<Graph> Assembler::Assemble() {
   TWIN_ASSIGN_OR_RETURN(const Flow flow, OutputFlow());
   TWIN_RETURN_IF_ERROR(PutHead(flow));
   TWIN_RETURN_IF_ERROR(CheckOthers());
-  return builder_.Finish();
+  absl::StatusOr<Graph> graph = builder_.Finish();
+  if (graph.ok()) return graph;
+  const std::optional<Diagnostic> said = DiagnosticOf(graph.status());
+  if (!said) return graph;
+  return Error(2010, trace_.model().path,
+               absl::StrCat("what is raised is no sound model: ", said->place, ": ", said->message));
 }
 
 }  // namespace
