@@ -180,9 +180,10 @@ void AddEval(CLI::App& app, Invocation& invocation) {
                            "f64 --hidden-states\n"
                            "  twinforge eval model.onnx --inputs test_data_set_0 --out outputs\n");
   AddCheckpointFlags(verb, flags.model);
-  verb->add_option("--inputs", flags.inputs,
-                   "a safetensors file with input_ids [batch, seq]; position_ids and "
-                   "token_type_ids are taken too; or a folder with input_0.pb, ..., for an ONNX file as it is")
+  verb->add_option(
+          "--inputs", flags.inputs,
+          "a safetensors file with input_ids [batch, seq]; position_ids and "
+          "token_type_ids are taken too; or a folder with input_0.pb, ..., for an ONNX file as it is")
       ->required();
   verb->add_option("--out", flags.out,
                    "the safetensors file to write, or for a folder of inputs the folder of output_0.pb, ...")

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
@@ -17,10 +18,11 @@ namespace {
 class Assembler {
  public:
   Assembler(const OnnxTrace& trace, const std::map<int, int64_t>& windows);
-  absl::StatusOr<AssembledGraph> Assemble();
+  absl::StatusOr<Graph> Assemble();
 
  private:
   absl::StatusOr<Flow> OutputFlow() const;
+  absl::Status CheckOthers() const;
   absl::Status Find(int head);
   void Label(int term, const std::string& label) { labels_.emplace(term, label); }
   void LabelInputs(int id, const RaisedBlock& block);
@@ -184,19 +186,38 @@ absl::Status Assembler::PutHead(const Flow& flow) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<AssembledGraph> Assembler::Assemble() {
+// Heads of a projection, [batch, heads, seq, width].
+absl::Status Assembler::CheckOthers() const {
+  const OnnxGraph& graph = trace_.model().graph;
+  for (size_t i = 1; i < graph.outputs.size(); ++i) {
+    const TracedValue& value = trace_.value(graph.outputs[i]);
+    const TermKind kind = value.flow ? trace_.term(*value.flow).kind : TermKind::kOther;
+    const bool cache =
+        (kind == TermKind::kLinear || kind == TermKind::kNorm) && value.flow->shape.size() == 4;
+    if (cache) continue;
+    return Error(
+        2010, absl::StrCat(trace_.model().path, ": output ", JsonQuoted(graph.names[graph.outputs[i]], 200)),
+        "is neither the first output nor keys or values for later calls",
+        "export the model with its logits alone");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Graph> Assembler::Assemble() {
   TWIN_ASSIGN_OR_RETURN(const Flow flow, OutputFlow());
   TWIN_RETURN_IF_ERROR(PutHead(flow));
-  AssembledGraph assembled;
-  TWIN_ASSIGN_OR_RETURN(assembled.graph, builder_.Finish());
-  const std::vector<int32_t>& outputs = trace_.model().graph.outputs;
-  assembled.passed.insert(outputs.begin() + 1, outputs.end());
-  return assembled;
+  TWIN_RETURN_IF_ERROR(CheckOthers());
+  absl::StatusOr<Graph> graph = builder_.Finish();
+  if (graph.ok()) return graph;
+  const std::optional<Diagnostic> said = DiagnosticOf(graph.status());
+  if (!said) return graph;
+  return Error(2010, trace_.model().path,
+               absl::StrCat("what is raised is no sound model: ", said->place, ": ", said->message));
 }
 
 }  // namespace
 
-absl::StatusOr<AssembledGraph> AssembleGraph(const OnnxTrace& trace, const std::map<int, int64_t>& windows) {
+absl::StatusOr<Graph> AssembleGraph(const OnnxTrace& trace, const std::map<int, int64_t>& windows) {
   return Assembler(trace, windows).Assemble();
 }
 

@@ -3,7 +3,6 @@
 #define TWINFORGE_IMPORTERS_ONNX_ASSEMBLE_H_
 
 #include <map>
-#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,14 +11,10 @@
 
 namespace twinforge {
 
-struct AssembledGraph {
-  Graph graph;
-  std::set<int32_t> passed;  // outputs of the file that the graph carries without saying them: caches
-};
-
-// The graph from tokens to the first output; `windows` are of attentions, in the order of their terms, where
+// The graph from tokens to the first output. Others must be keys and values for later calls, which the graph
+// carries as state; `windows` are of attentions, in the order of their terms, where
 // the trace is too short to show them. TF2010 names the node that no block holds, and the nearest miss.
-absl::StatusOr<AssembledGraph> AssembleGraph(const OnnxTrace& trace, const std::map<int, int64_t>& windows);
+absl::StatusOr<Graph> AssembleGraph(const OnnxTrace& trace, const std::map<int, int64_t>& windows);
 
 }  // namespace twinforge
 

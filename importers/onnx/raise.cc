@@ -80,7 +80,7 @@ absl::Status FindLongWindows(const OnnxModel& model, const OnnxStored& stored, c
 
 struct Look {
   std::unique_ptr<OnnxTrace> trace;
-  AssembledGraph assembled;
+  Graph graph;
 };
 
 absl::StatusOr<Look> LookAt(const OnnxModel& model, const OnnxStored& stored, const OnnxProbe& probe,
@@ -88,7 +88,7 @@ absl::StatusOr<Look> LookAt(const OnnxModel& model, const OnnxStored& stored, co
   Look look;
   look.trace = std::make_unique<OnnxTrace>(model, stored, probe);
   TWIN_RETURN_IF_ERROR(look.trace->Run());
-  TWIN_ASSIGN_OR_RETURN(look.assembled, AssembleGraph(*look.trace, windows));
+  TWIN_ASSIGN_OR_RETURN(look.graph, AssembleGraph(*look.trace, windows));
   return look;
 }
 
@@ -122,18 +122,18 @@ absl::StatusOr<Graph> Looked(const OnnxModel& model, const OnnxStored& stored,
   TWIN_RETURN_IF_ERROR(CheckPadding(model, stored, *first.trace));
   if (fixed.batch > 0 || fixed.seq > 0) {
     warnings.push_back("the file fixes how many tokens it takes; the model takes any number");
-    if (windows.empty()) return first.assembled.graph;
+    if (windows.empty()) return first.graph;
   }
   if (fixed.batch == 0) probe.batch = 3;
   if (fixed.seq == 0) probe.seq = 11;
   TWIN_ASSIGN_OR_RETURN(Look second, LookAt(model, stored, probe, windows));
   TWIN_ASSIGN_OR_RETURN(const Look again, LookAt(model, stored, first.trace->probe(), windows));
-  if (Text(second.assembled.graph) != Text(again.assembled.graph)) {
+  if (Text(second.graph) != Text(again.graph)) {
     return Error(
         2011, model.path,
         absl::StrCat("it is another model for ", probe.seq, " tokens than for ", first.trace->probe().seq));
   }
-  return std::move(second.assembled.graph);
+  return std::move(second.graph);
 }
 
 // What the graph reads, and why the rest is not read.

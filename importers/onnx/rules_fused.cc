@@ -9,6 +9,8 @@
 namespace twinforge {
 namespace {
 
+constexpr int64_t kMostHeads = int64_t{1} << 24;
+
 // ---- heads
 
 // [batch, seq, heads * width] as [batch, seq, heads, width]; [batch, heads, seq, width] as it is.
@@ -40,6 +42,7 @@ std::optional<RotaryTables> TablesOf(RaiseCall& c, int cosine, int sine, const s
   RotaryTables tables{.pairs = cos->shape().back()};
   if (tables.pairs < 1 || (places != nullptr && places->empty())) return std::nullopt;
   const int64_t rows = c.trace.rows(), have = cos->count() / tables.pairs;
+  if (have < 1) return std::nullopt;
   for (int64_t row = 0; row < rows; ++row) {
     int64_t at = places != nullptr ? (*places)[row % places->size()] : row % have;
     if (places == nullptr && have != rows && have != c.trace.probe().seq) return std::nullopt;
@@ -227,7 +230,9 @@ bool EmitHeads(RaiseCall& c, AttendSpec& spec) {
 // Queries, keys and values of one projection, side by side, or of three.
 bool ThreeOperands(RaiseCall& c, int64_t heads, int64_t kv_heads, AttendSpec& spec) {
   const Flow* x = c.Real(0);
-  if (x == nullptr || heads < 1 || kv_heads < 1 || x->shape.size() != 3) return false;
+  if (x == nullptr || heads < 1 || kv_heads < 1 || heads > kMostHeads || kv_heads > kMostHeads ||
+      x->shape.size() != 3)
+    return false;
   Flow q = *x, k, v;
   if (c.Has(1)) {
     if (c.Real(1) == nullptr || c.Real(2) == nullptr) return false;
@@ -317,7 +322,8 @@ bool PackedAttentionRule(RaiseCall& c) {
   if (!NoPast(c, 4) || c.Ints("qkv_hidden_sizes") || c.Int("do_rotary", 0) != 0)
     return c.Miss("a cache that is not empty, sizes of its own, or a turn");
   const int64_t all = kernel->shape()[1];
-  if (heads < 1 || all % (3 * heads) != 0 || (c.Has(2) && c.WeightAt(2)->element_count() != all))
+  if (heads < 1 || heads > kMostHeads || all % (3 * heads) != 0 ||
+      (c.Has(2) && c.WeightAt(2)->element_count() != all))
     return c.Miss("heads that do not divide the projection");
   const WeightPtr bias = c.Has(2) ? Reshape(c.WeightAt(2), {all}) : nullptr;
   if (!EmitLinear(c, *x, kernel, bias, {x->shape[0], x->shape[1], all})) return false;

@@ -170,6 +170,14 @@ def test_what_kept_a_block_from_holding(tool, tmp_path, wrong, code, said):
     assert tool("inspect", path).code == 0 and not (tmp_path / "t").exists()
 
 
+def test_no_output_is_left_out(tool, tmp_path):
+    """Keys for later calls are state; hidden states beside the logits would be lost."""
+    model = language.decoder()
+    model.graph.output.append(onnx.helper.make_empty_tensor_value_info(next(n for n in model.graph.node if n.op_type == "Relu").output[0]))
+    done = tool("plan", language.save(model, tmp_path / "two.onnx"), "--recipe", "tpu-exact-native")
+    assert done.code == 3 and done.codes == ["TF2010"] and "neither the first output" in done.err, done
+
+
 def test_a_graph_that_is_another_model_for_longer_texts(tool, tmp_path):
     """Masks that change beyond nine tokens: no window, no padding."""
     model = language.decoder(mask="added")
