@@ -23,11 +23,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const twinforge::OnnxDescription description = twinforge::Describe(**model);
   TWIN_CHECK(description.depth <= twinforge::kDeepestNesting, "deeper than the limit");
-  const auto facts = twinforge::InferOnnx(**model);
+  const auto facts = twinforge::InferOnnx(**viewed);
   if (!facts.ok()) {
     TWIN_CHECK(twinforge::DiagnosticOf(facts.status()).has_value(), "a refusal without a diagnostic");
   } else {
-    const twinforge::OnnxShapes shapes = twinforge::DescribeShapes(**model, *facts);
+    const twinforge::OnnxShapes shapes = twinforge::DescribeShapes(**viewed, *facts);
     TWIN_CHECK(shapes.full <= shapes.values, "more shapes than values");
   }
   const auto outputs =
