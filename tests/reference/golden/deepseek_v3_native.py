@@ -151,7 +151,7 @@ def attend_latents(q, cache, layer, at):
     scores = wide_dot("bsnr,btr->bnst", q, memory)
     scores = jnp.where(visible(at, scores.shape[-1])[:, :, 0], scores * CONFIG.score_scale, -jnp.inf)
     weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
-    return dot("bnst,btr->bsnr", weights, memory[..., :CONFIG.kv_lora])
+    return dot("btr,bnst->bsnr", memory[..., :CONFIG.kv_lora].astype(q.dtype), weights)
 
 
 def latent_attention(x, p, cache, layer, at):
