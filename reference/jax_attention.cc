@@ -111,7 +111,7 @@ std::string JaxEmitter::Attend(const Node& node) {
       InOrder({"    groups = q.reshape(*q.shape[:2], k.shape[1], -1, q.shape[3])  # heads that share a key\n",
                "    scores = ", WideDot(), "(\"bsngh,bnth->bngst\", groups, k) * ", scale, "\n"});
   text += Weights(node, attrs);
-  absl::StrAppend(&text, "    mixed = ", Dot(), "(\"bngst,bnth->bsngh\", weights, v)\n",
+  absl::StrAppend(&text, "    mixed = ", Dot(), "(\"bnth,bngst->bsngh\", v.astype(q.dtype), weights)\n",
                   "    return mixed.reshape(*q.shape[:3], v.shape[3])\n");
   return functions_.Define("attend", text);
 }
@@ -166,7 +166,7 @@ std::string JaxEmitter::AttendLatents(const Node& node) {
            AttendByKernel("cache[\"latent\"], None", more),
            "    memory = cache[\"latent\"][layer, :, 0]  # [batch, keys, kv_lora + rope_dim]\n    scores = ",
            WideDot(), "(\"bsnr,btr->bnst\", q, memory)\n", LatentWeights(attrs, "q"), "    return ", Dot(),
-           "(\"bnst,btr->bsnr\", weights, memory[..., :", width, "])\n"}));
+           "(\"btr,bnst->bsnr\", memory[..., :", width, "].astype(q.dtype), weights)\n"}));
 }
 
 std::string JaxEmitter::LatentAttention(const Node& node) {
@@ -198,14 +198,14 @@ std::string JaxEmitter::LatentAttention(const Node& node) {
   if (attrs.absorbed()) {
     text += InOrder({"    q_latent = ",
                      Dot(),
-                     "(\"bs",
-                     k_b.out,
-                     ",",
+                     "(\"",
                      k_b.held,
+                     ",bs",
+                     k_b.out,
                      "->bs",
                      k_b.out.substr(0, 1),
                      k_b.in,
-                     "\", q_nope, p[\"k_b\"])  # k_b acts on the query, so that keys stay latents\n",
+                     "\", p[\"k_b\"].astype(x.dtype), q_nope)  # k_b acts on the query: keys stay latents\n",
                      "    mixed = ",
                      AttendLatents(node),
                      "(jnp.concatenate([q_latent, q_rope], axis=-1), cache, layer, at)\n",
@@ -225,7 +225,7 @@ std::string JaxEmitter::LatentAttention(const Node& node) {
                      "\n    v = ", Project(node, "latent", "v_b", "", "bt"), "\n    scores = ", WideDot(),
                      "(\"bsnh,btnh->bnst\", q_nope, k_nope)\n", "    scores = scores + ", WideDot(),
                      "(\"bsnh,bth->bnst\", q_rope, rope_key)\n", LatentWeights(attrs, "x"),
-                     "    mixed = ", Dot(), "(\"bnst,btnh->bsnh\", weights, v)\n"});
+                     "    mixed = ", Dot(), "(\"btnh,bnst->bsnh\", v, weights)\n"});
   }
   const std::string out = Project(node, "mixed", "o", "o_bias");
   return functions_.Define("latent_attention", absl::StrCat(text, "    return ", out, ", cache\n"));

@@ -116,6 +116,18 @@ def test_weights_stay_as_they_are_stored(tool, oracles, tmp_path):
     assert gap(module.logits(params, ids), want) <= 4e-2
 
 
+@pytest.mark.parametrize("name", ["deepseek_v3", "gpt_oss", "gpt2"])
+def test_a_cpu_multiplies_bfloat16(tool, oracles, tmp_path, name):
+    """Not every product of them has a kernel in XLA's CPU backend: each block's are written as one that has."""
+    twin = twin_of(tool, oracles, tmp_path, name, "native")
+    module = module_at(twin / "reference" / "model.py")
+    params = module.load(twin, dtype=jnp.bfloat16)
+    ids, want = judged(oracles / name)
+    said = module.generate(params, ids[:, :4], steps=3)
+    assert said.shape == (len(ids), 3) and np.asarray(said).max() < want.shape[-1]
+    assert np.isfinite(np.asarray(module.logits(params, ids), np.float32)).all()
+
+
 def test_a_mesh_splits_what_the_graph_splits(tool, oracles, tmp_path):
     """In a process of two devices: parameters lie in halves along the axes that --shards names, and logits stay."""
     done = tool.forge(oracles / "llama", "tpu-exact-native", tmp_path / "twin", "--to", "twin", *FOR_A_SLICE)

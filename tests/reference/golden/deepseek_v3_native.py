@@ -151,7 +151,7 @@ def attend_latents(q, cache, layer, at):
     scores = wide_dot("bsnr,btr->bnst", q, memory)
     scores = jnp.where(visible(at, scores.shape[-1])[:, :, 0], scores * CONFIG.score_scale, -jnp.inf)
     weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
-    return dot("bnst,btr->bsnr", weights, memory[..., :CONFIG.kv_lora])
+    return dot("btr,bnst->bsnr", memory[..., :CONFIG.kv_lora].astype(q.dtype), weights)
 
 
 def latent_attention(x, p, cache, layer, at):
@@ -164,7 +164,7 @@ def latent_attention(x, p, cache, layer, at):
     rope_key = rotate(rope_key[:, :, None], at.angles)[:, :, 0]
     memory = jnp.concatenate([latent, rope_key], axis=-1)[:, :, None]  # of one head
     cache = remember(cache, layer, at.positions, latent=memory)
-    q_latent = dot("bsnh,nhr->bsnr", q_nope, p["k_b"])  # k_b acts on the query, so that keys stay latents
+    q_latent = dot("nhr,bsnh->bsnr", p["k_b"].astype(x.dtype), q_nope)  # k_b acts on the query: keys stay latents
     mixed = attend_latents(jnp.concatenate([q_latent, q_rope], axis=-1), cache, layer, at)
     mixed = dot("bsnr,nhr->bsnh", mixed, p["v_b"])
     return dot("bsnh,nhd->bsd", mixed, p["o"]), cache

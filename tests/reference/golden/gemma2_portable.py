@@ -152,7 +152,7 @@ def attend(q, cache, layer, at, window=None):
     scores = CONFIG.score_softcap * jnp.tanh(scores / CONFIG.score_softcap)
     scores = jnp.where(visible(at, scores.shape[-1], window), scores, -jnp.inf)
     weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
-    mixed = dot("bngst,bnth->bsngh", weights, v)
+    mixed = dot("bnth,bngst->bsngh", v.astype(q.dtype), weights)
     return mixed.reshape(*q.shape[:3], v.shape[3])
 
 

@@ -168,7 +168,7 @@ def attend(q, cache, layer, at, sinks, window=None):
     sinks = widen(sinks).reshape(1, scores.shape[1], -1, 1, 1)
     sinks = jnp.broadcast_to(sinks, (*scores.shape[:-1], 1))  # a logit more, whose share is lost
     weights = jax.nn.softmax(jnp.concatenate([scores, sinks], axis=-1), axis=-1)[..., :-1].astype(q.dtype)
-    mixed = dot("bngst,bnth->bsngh", weights, v)
+    mixed = dot("bnth,bngst->bsngh", v.astype(q.dtype), weights)
     return mixed.reshape(*q.shape[:3], v.shape[3])
 
 

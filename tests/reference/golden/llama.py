@@ -144,7 +144,7 @@ def attend(q, cache, layer, at):
     scores = wide_dot("bsngh,bnth->bngst", groups, k) * CONFIG.score_scale
     scores = jnp.where(visible(at, scores.shape[-1]), scores, -jnp.inf)
     weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
-    mixed = dot("bngst,bnth->bsngh", weights, v)
+    mixed = dot("bnth,bngst->bsngh", v.astype(q.dtype), weights)
     return mixed.reshape(*q.shape[:3], v.shape[3])
 
 
