@@ -163,6 +163,52 @@ bool MatMulRule(RaiseCall& c) {
   return EmitLinear(c, *a, kernel, nullptr, std::move(shape));
 }
 
+// The last two axes change places.
+Flow SwappedFlow(const Flow& x) {
+  Flow swapped = x;
+  const size_t rank = x.shape.size();
+  const int64_t rows = x.shape[rank - 2], columns = x.shape[rank - 1];
+  std::swap(swapped.shape[rank - 2], swapped.shape[rank - 1]);
+  for (FlowPart& part : swapped.parts) {
+    std::vector<int64_t> index;
+    std::vector<double> coef;
+    for (int64_t i = 0; i < x.count(); ++i) {
+      const int64_t block = i / (rows * columns), row = i % rows, column = i / rows % columns;
+      const int64_t at = (block * rows + row) * columns + column;
+      index.push_back(IndexAt(part, at));
+      if (part.coef != nullptr) coef.push_back(CoefAt(part, at));
+    }
+    part.index = std::make_shared<const std::vector<int64_t>>(std::move(index));
+    if (part.coef != nullptr) part.coef = std::make_shared<const std::vector<double>>(std::move(coef));
+  }
+  return swapped;
+}
+
+// alpha a b, or a b turned.
+bool FusedMatMulRule(RaiseCall& c) {
+  const Flow *a = c.Real(0), *b = c.Real(1);
+  if (a == nullptr) return false;
+  const bool turned = c.Int("transB", 0) != 0;
+  if (c.Int("transA", 0) != 0 || c.Int("transBatchA", 0) != 0 || c.Int("transBatchB", 0) != 0)
+    return c.Miss("a product whose first part, or whose batch, is turned");
+  bool done = false;
+  if (b != nullptr) {
+    if (b->shape.size() < 3) return c.Miss("a product of two values that are no heads");
+    done = MultiplyHeads(c, *a, turned ? SwappedFlow(*b) : *b);
+  } else {
+    WeightPtr kernel = c.WeightAt(1);
+    if (kernel == nullptr || kernel->rank() != 2) return c.Miss("times what is no matrix of weights");
+    if (turned) kernel = Transpose(kernel, {1, 0});
+    if (a->shape.empty() || a->shape.back() != kernel->shape()[0])
+      return c.Miss("a product of other sizes than its weight");
+    Shape shape = a->shape;
+    shape.back() = kernel->shape()[1];
+    done = EmitLinear(c, *a, kernel, nullptr, std::move(shape));
+  }
+  if (done) c.trace.results()[0].flow->factor *= c.Float("alpha", 1);
+  return done;
+}
+
 bool GemmRule(RaiseCall& c) {
   const Flow* a = c.Real(0);
   WeightPtr kernel = c.WeightAt(1);
@@ -276,6 +322,7 @@ absl::Span<const RaiseRow> BlockRules() {
   static constexpr RaiseRow kRows[] = {
       {"MatMul", MatMulRule},
       {"Gemm", GemmRule},
+      {"FusedMatMul", FusedMatMulRule, "com.microsoft"},
       {"LayerNormalization", NormRule},
       {"RMSNormalization", NormRule},
       {"SimplifiedLayerNormalization", NormRule},

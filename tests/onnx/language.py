@@ -194,7 +194,10 @@ def decoder(repeat="expand", mask="added", scale="scores", turn="halves", norm="
         q = g("Mul", q, f32(W ** -0.5))
     if scale == "k":
         k = g("Div", k, f32(W ** 0.5))
-    scores = g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2]))
+    if scale == "fused":
+        scores = g("FusedMatMul", q, k, transB=1, alpha=W ** -0.5, domain="com.microsoft")
+    else:
+        scores = g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2]))
     if scale == "scores":
         scores = g("Div", scores, f32(W ** 0.5))
     row, column = g("Unsqueeze", places, i64(1)), g("Unsqueeze", places, i64(0))
@@ -217,6 +220,34 @@ def decoder(repeat="expand", mask="added", scale="scores", turn="halves", norm="
     x = g("Add", x, project(g("Relu", project(y, D, F)) if wrong != "act" else g("Softplus", project(y, D, F)), F, D))
     g("MatMul", normed(x), g.weight(D, V), outputs=["logits"])
     return g.model(inputs, outputs)
+
+
+def damaged(model, rng):
+    """The model with up to three changes that no exporter makes: numbers, wires, shapes, operators."""
+    broken = onnx.ModelProto()
+    broken.CopyFrom(model)
+    graph = broken.graph
+    for _ in range(rng.randint(1, 3)):
+        node, way = rng.choice(graph.node), rng.random()
+        if way < 0.35 and node.attribute:
+            a = rng.choice(node.attribute)
+            if a.type == onnx.AttributeProto.INT:
+                a.i = rng.choice([0, -1, 1, 3, 7, 100, 1 << 31, -(1 << 62)])
+            elif a.ints:
+                a.ints[rng.randrange(len(a.ints))] = rng.choice([0, -1, 1, 5, 9])
+            elif a.type == onnx.AttributeProto.FLOAT:
+                a.f = rng.choice([0, -1, 1e30, float("nan")])
+        elif way < 0.7 and node.input:
+            node.input[rng.randrange(len(node.input))] = rng.choice([i for n in graph.node for i in n.input])
+        elif way < 0.85:
+            tensor = rng.choice(graph.initializer)
+            array = numpy_helper.to_array(tensor).copy()
+            if array.dtype == np.int64 and array.size:
+                array.flat[rng.randrange(array.size)] = rng.choice([0, -1, 2, 97, 1 << 40])
+            tensor.CopyFrom(numpy_helper.from_array(array.T if array.ndim == 2 else array, tensor.name))
+        else:
+            node.op_type = rng.choice(graph.node).op_type
+    return broken
 
 
 def blocks_in(graph_text):
