@@ -45,6 +45,8 @@ def feed_of(runs, ids):
             feed[value.name] = np.ones(ids.shape, kind)
         elif "type" in value.name:
             feed[value.name] = np.zeros(ids.shape, kind)
+        elif "position" in value.name:
+            feed[value.name] = np.broadcast_to(np.arange(ids.shape[1], dtype=kind), ids.shape)
         else:
             feed[value.name] = ids.astype(kind)
     return feed
@@ -135,6 +137,58 @@ def test_fused_decoder_with_caches(tool, tmp_path, options):
     agrees(tool, path, tmp_path, twin)
     if options.get("window", -1) > 0:
         assert f"window: {options['window']}" in (twin / "twin.manifest.textproto").read_text()
+
+
+def rewritten(tool, path, folder, recipe="tpu-exact-native"):
+    """The ONNX twin of an ONNX file, proved, as onnxruntime opens it."""
+    twin = folder / "twin"
+    done = tool("forge", path, "--recipe", recipe, "--to", "onnx", "--out", twin)
+    assert done.code == 0, done
+    proof = tool("prove", path, twin)
+    assert proof.code == 0 and "PROVEN" in proof.out, proof
+    onnx.checker.check_model(str(twin / "model.onnx"), full_check=True)
+    return session(twin / "model.onnx")
+
+
+def steps_of(runs, ids):
+    """Logits of all tokens, the last of them one by one with what the runtime remembers."""
+    prompt = ids.shape[1] - 3
+    names = [value.name for value in runs.get_outputs()]
+    results = dict(zip(names, runs.run(None, feed_of(runs, ids[:, :prompt])), strict=True))
+    logits = [results["logits"]]
+    for at in range(prompt, ids.shape[1]):
+        feed = feed_of(runs, ids[:, at:at + 1])
+        feed["attention_mask"] = np.ones((ids.shape[0], at + 1), np.int64)
+        feed["position_ids"] = np.full((ids.shape[0], 1), at, np.int64)
+        for name in names[1:]:
+            feed[name.replace("present", "past_key_values")] = results[name]
+        results = dict(zip(names, runs.run(None, feed), strict=True))
+        logits.append(results["logits"])
+    return np.concatenate(logits, axis=1)
+
+
+@pytest.mark.parametrize("recipe", ["tpu-exact-native", "tpu-exact-portable"])
+@pytest.mark.parametrize("make", [language.fused_decoder, language.decoder], ids=["fused", "primitives"])
+def test_onnx_becomes_onnx(tool, tmp_path, make, recipe):
+    """Source and twin in the same runtime: a prompt, then token by token with the twin's cache."""
+    path = language.save(make(), tmp_path / "decoder.onnx")
+    source, twin = session(path), rewritten(tool, path, tmp_path, recipe)
+    for size in SIZES:
+        ids = np.random.default_rng(size[1]).integers(0, language.V, size)
+        wanted = source.run(None, feed_of(source, ids))[0]
+        for got in (twin.run(None, feed_of(twin, ids))[0], steps_of(twin, ids)):
+            assert np.abs(got - wanted).max() <= 2e-5 * np.abs(wanted).max(), size
+
+
+def test_exports_become_onnx(tool, exports, tmp_path):
+    for pair in [("gemma2", "legacy17"), ("qwen3", "legacy17"), ("bert", "legacy17")]:
+        folder = tmp_path / pair[0]
+        folder.mkdir()
+        source, twin = session(exports[pair]), rewritten(tool, exports[pair], folder)
+        ids = np.random.default_rng(3).integers(0, language.V, (2, 13))
+        wanted = source.run(None, feed_of(source, ids))[0]
+        got = twin.run(None, feed_of(twin, ids))[0]
+        assert np.abs(got - wanted).max() <= 2e-5 * np.abs(wanted).max(), pair
 
 
 def test_fused_encoder(tool, tmp_path):
