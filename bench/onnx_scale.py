@@ -1,6 +1,6 @@
 """How long ONNX files take: transformer-shaped graphs of 1k to 1M nodes read, written and inspected, beside the field's tools.
 
-    TWINFORGE=build/release/cli/twinforge python3 bench/onnx.py [--most NODES] [--write docs/onnx.md]
+    TWINFORGE=build/release/cli/twinforge python3 bench/onnx_scale.py [--most NODES] [--write docs/onnx.md]
 
 Graphs are made here, with the operators, constants and initializers that exporters write for a layer: norm in primitives,
 three projections, heads split and joined by Reshape and Transpose, scores, mask, softmax, gated MLP; 64 nodes a layer. Peers
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 TOOL = os.environ.get("TWINFORGE", "build/release/cli/twinforge")
-BEGIN, END = "<!-- bench/onnx.py writes from here -->", "<!-- to here: bench/onnx.py -->"
+BEGIN, END = "<!-- bench/onnx_scale.py writes from here -->", "<!-- to here: bench/onnx_scale.py -->"
 WIDTH = 8
 
 
