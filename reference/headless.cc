@@ -16,6 +16,8 @@ std::string SayHiddenStates(absl::string_view text) {
        {"logits(model, input_ids, lengths)                #",
         "hidden_states(model, input_ids, lengths)         #"},
        {"def logits(", "def hidden_states("},
+       {"all_logits(", "all_hidden_states("},
+       {"What logits() gives", "What hidden_states() gives"},
        {"What the model says of each token of input_ids [batch, seq]: [batch, seq, vocab].",
         "What the layers make of each token of input_ids [batch, seq]: [batch, seq, d_model]."},
        {"says the likeliest word at each place", "says the length of each token's hidden state"},

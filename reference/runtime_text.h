@@ -56,7 +56,7 @@ def use_kernels(how):
     """From now on: "auto", "off", "interpret", or the TPU generation to compile for, "v5e" say."""
     global CONFIG
     CONFIG = replace(CONFIG, kernels=how)
-    for compiled in (prefill, decode_step, logits):
+    for compiled in (prefill, decode_step, all_logits):
         compiled.clear_cache()
 )py";
 
