@@ -200,7 +200,7 @@ def test_what_cannot_be_written_says_why(tool, tmp_path):
     refused(1003, 2, [outside("w", [1024])], "--batch", "3", says="--batch")
     refused(2021, 4, [outside("w", [1024], checksum="0" * 40)], "--integrity", says="SHA-1")
     refused(2004, 4, [outside("w", [1024], checksum="0" * 40), outside("v", [1024], checksum="1" * 40)], "--integrity", says="another checksum")
-    assert tool("export", tmp_path, "--to", "onnx", "--out", tmp_path / "out").codes == ["TF1003"]
+    assert tool("export", tmp_path, "--to", "onnx", "--store", "w=bf16", "--out", tmp_path / "out").codes == ["TF1003"]
 
 
 def test_data_files_keep_their_folders(tool, tmp_path):

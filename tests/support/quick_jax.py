@@ -21,7 +21,7 @@ def quick(function):
 
 def quickened(module):
     """The module, whose steps are so compiled."""
-    for name in ("logits", "prefill", "decode_step", "hidden_states"):
+    for name in ("all_logits", "all_hidden_states", "prefill", "decode_step"):
         if hasattr(module, name):
             setattr(module, name, quick(getattr(module, name)))
     return module
