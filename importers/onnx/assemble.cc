@@ -85,7 +85,8 @@ absl::Status Assembler::Find(int head) {
   int64_t attention = 0, feed = 0;
   for (const auto& [id, block] : found_) {
     if (block.kind == BlockKind::kAttention) layers_[id] = attention++;
-    if (block.kind == BlockKind::kMlp || block.kind == BlockKind::kGatedMlp) layers_[id] = feed++;
+    if (block.kind == BlockKind::kMlp || block.kind == BlockKind::kGatedMlp || block.kind == BlockKind::kMoe)
+      layers_[id] = feed++;
   }
   for (auto it = found_.rbegin(); it != found_.rend(); ++it) LabelInputs(it->first, it->second);
   return absl::OkStatus();
@@ -96,7 +97,8 @@ void Assembler::LabelInputs(int id, const RaisedBlock& block) {
   if (layer != layers_.end()) {
     const bool attention = block.kind == BlockKind::kAttention;
     const std::string at = absl::StrCat("layers.", layer->second);
-    Label(id, at + (attention ? ".attn" : ".mlp"));
+    const bool mixture = block.kind == BlockKind::kMoe;
+    Label(id, at + (attention ? ".attn" : mixture ? ".moe" : ".mlp"));
     if (found_.at(block.inputs[0]).kind == BlockKind::kNorm)
       Label(block.inputs[0], at + (attention ? ".norm_in" : ".norm_mid"));
     return;
@@ -157,6 +159,9 @@ absl::Status Assembler::Put(int id, const RaisedBlock& block) {
       break;
     case BlockKind::kMlp:
       node = builder_.Op(OpKind::kMlp, PathOf(id, "mlp"), operands, block.attrs, block.params);
+      break;
+    case BlockKind::kMoe:
+      node = builder_.Op(OpKind::kMoe, PathOf(id, "moe"), operands, block.attrs, block.params);
       break;
     case BlockKind::kGatedMlp:
       node = builder_.Op(OpKind::kGatedMlp, PathOf(id, "mlp"), operands, block.attrs, block.params);

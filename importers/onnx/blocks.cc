@@ -295,6 +295,8 @@ absl::StatusOr<RaisedBlock> BlockFinder::Of(int id) const {
       }
       return block;
     }
+    case TermKind::kMixture:
+      return Mixture(id);
     case TermKind::kLinear: {
       const TermKind inner = trace_.term(term.in[0]).kind;
       if (inner == TermKind::kAttend) return Attention(id);

@@ -12,7 +12,17 @@
 
 namespace twinforge {
 
-enum class BlockKind : uint8_t { kEmbedding, kNorm, kAdd, kLinear, kActivation, kAttention, kMlp, kGatedMlp };
+enum class BlockKind : uint8_t {
+  kEmbedding,
+  kNorm,
+  kAdd,
+  kLinear,
+  kActivation,
+  kAttention,
+  kMlp,
+  kGatedMlp,
+  kMoe
+};
 
 struct RaisedBlock {
   BlockKind kind = BlockKind::kAdd;
@@ -53,6 +63,11 @@ class BlockFinder {
   absl::StatusOr<RaisedBlock> Attention(int term) const;
   absl::Status NormHeads(RaisedBlock& block, AttendTerm& attend) const;
   absl::StatusOr<RaisedBlock> Feed(int term) const;
+  absl::StatusOr<RaisedBlock> Mixture(int term) const;
+  absl::Status Route(int term, RaisedBlock& block) const;
+  absl::Status AddExperts(int term, const std::string& slot, const Flow& flow, RaisedBlock& block) const;
+  absl::Status ReadBounds(const Flow*& gate, const Flow*& value, MlpAttrs& attrs) const;
+  bool IsSpread(const Flow& x, int64_t times) const;
   absl::StatusOr<RaisedBlock> NormOf(int term) const;
   absl::StatusOr<RaisedBlock> Lookups(int term) const;
   int LookupsIn(const Flow& flow) const;

@@ -73,8 +73,15 @@ enum class TermKind : uint8_t {
   kSoftmax,    // along the last axis
   kConcat,     // in[0] and in[1] along the last axis
   kIsNan,
-  kAttend,  // `attend`
-  kOther,   // an operator that is not understood: `word`
+  kAttend,    // `attend`
+  kTop,       // the `width` largest along the last axis
+  kTopPlace,  // where these are
+  kNormTop,   // kTop, to a sum of 1
+  kChosen,    // rows of `kernel` by in[0], a kTopPlace
+  kExperts,   // in[0] . kernel[e] + bias[e] for the experts e of in[1]: [batch, seq, width, out]
+  kGlu,       // the gate in[0] and the value in[1], as `glu` says
+  kMixture,   // the sum over a token's experts of in[0] times in[1]
+  kOther,     // an operator that is not understood: `word`
 };
 
 // Heads of one operand of attention: feature of the term that holds place d of head h.
@@ -107,6 +114,7 @@ struct Term {
   std::string word;
   std::vector<int64_t> numbers;  // of known, as a traced value's
   std::shared_ptr<const AttendTerm> attend;
+  std::shared_ptr<const MlpAttrs> glu;
 
   int64_t count() const { return ElementCount(shape); }
 };

@@ -116,7 +116,7 @@ RaiseRule FindRaiseRule(absl::string_view domain, absl::string_view name) {
   static const auto* const table = [] {
     auto* rows = new absl::flat_hash_map<std::string, RaiseRule>();
     for (const absl::Span<const RaiseRow> some :
-         {MoveRules(), ArithmeticRules(), BlockRules(), FusedRules()}) {
+         {MoveRules(), ArithmeticRules(), BlockRules(), FusedRules(), ExpertRules()}) {
       for (const RaiseRow& row : some) rows->emplace(absl::StrCat(row.domain, "::", row.name), row.rule);
     }
     return rows;

@@ -66,6 +66,7 @@ absl::Span<const RaiseRow> MoveRules();
 absl::Span<const RaiseRow> ArithmeticRules();
 absl::Span<const RaiseRow> BlockRules();
 absl::Span<const RaiseRow> FusedRules();
+absl::Span<const RaiseRow> ExpertRules();
 RaiseRule FindRaiseRule(absl::string_view domain, absl::string_view name);
 
 // ---- what several rules share
@@ -82,6 +83,14 @@ bool EmitNorm(RaiseCall& c, const Flow& x, std::string word, double eps, WeightP
 std::optional<Flow> MatchActivation(RaiseCall& c, const Flow& a, const Flow& b);
 // x / sqrt(mean(x^2) + eps), where `root` is one over that root (or the root itself, if `divided`).
 std::optional<Flow> MatchNorm(RaiseCall& c, const Flow& x, const Flow& root, bool divided);
+// Rows of `table` [experts, ..] by `places` [.., of that shape], which are the best of a router.
+bool GatherChosen(RaiseCall& c, const WeightPtr& table, const Flow& places, Shape shape);
+// MatMul of a vector and the matrices that a router chose, in any order.
+bool MultiplyChosen(RaiseCall& c, const Flow& a, const Flow& b);
+// That product plus the chosen rows of a bias; false, without a miss, where it is none.
+bool AddChosen(RaiseCall& c, const Flow& a, const Flow& b);
+// The sum over a token's experts, along `axis`; false, without a miss, where it is none.
+bool SumChosen(RaiseCall& c, const Flow& x, int64_t axis, bool keep);
 
 }  // namespace twinforge
 

@@ -147,6 +147,7 @@ bool AddFlows(RaiseCall& c, Flow a, Flow b, double sign) {
     return c.Emit(Term{.kind = TermKind::kCentre, .shape = a.shape, .in = {a}});
   if (sign < 0 && IsOf(c, b, TermKind::kMax, a))
     return c.Emit(Term{.kind = TermKind::kMinusMax, .shape = a.shape, .in = {a}});
+  if (sign > 0 && (AddChosen(c, a, b) || AddChosen(c, b, a))) return true;
   a = BroadcastFlow(a, *shape);
   b = BroadcastFlow(b, *shape);
   const TermKind kind = c.trace.term(a).kind;
@@ -175,6 +176,9 @@ bool DivideFlows(RaiseCall& c, const Flow& a, const Flow& b) {
   if (top.kind == TermKind::kUnary && top.word == "Exp" && a.plain() && bottom.kind == TermKind::kSum &&
       b.plain() && SameFlow(bottom.in[0], a))
     return c.Emit(Term{.kind = TermKind::kSoftmax, .shape = a.shape, .in = {top.in[0]}});
+  if (top.kind == TermKind::kTop && a.plain() && bottom.kind == TermKind::kSum && b.plain() &&
+      SameFlow(bottom.in[0], a) && a.shape.back() == top.width)
+    return c.Emit(Term{.kind = TermKind::kNormTop, .shape = a.shape, .in = {a}, .width = top.width});
   return c.Miss("divided by what is no norm of it");
 }
 

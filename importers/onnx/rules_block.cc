@@ -129,6 +129,9 @@ bool ReduceRule(RaiseCall& c) {
   if (x == nullptr) return false;
   const std::optional<std::vector<int64_t>> axes = c.Has(1) ? c.IntegersAt(1) : c.Ints("axes");
   const auto rank = static_cast<int64_t>(x->shape.size());
+  if (c.op() == "ReduceSum" && axes && axes->size() == 1 &&
+      SumChosen(c, *x, (*axes)[0] < 0 ? (*axes)[0] + rank : (*axes)[0], c.Int("keepdims", 1) != 0))
+    return true;
   if (rank == 0 || !axes || axes->size() != 1 || ((*axes)[0] != -1 && (*axes)[0] != rank - 1) ||
       c.Int("keepdims", 1) != 1)
     return c.Miss("a reduction over other axes than the last");
@@ -153,7 +156,11 @@ bool SoftmaxRule(RaiseCall& c) {
 
 bool MatMulRule(RaiseCall& c) {
   const Flow *a = c.Real(0), *b = c.Real(1);
-  if (a != nullptr && b != nullptr) return MultiplyHeads(c, *a, *b);
+  if (a != nullptr && b != nullptr) {
+    const bool chosen =
+        c.trace.term(*a).kind == TermKind::kChosen || c.trace.term(*b).kind == TermKind::kChosen;
+    return chosen ? MultiplyChosen(c, *a, *b) : MultiplyHeads(c, *a, *b);
+  }
   const WeightPtr kernel = c.WeightAt(1);
   if (a == nullptr) return b == nullptr ? false : c.Miss("a known matrix times a value");
   if (kernel == nullptr || kernel->rank() != 2 || a->shape.empty() || a->shape.back() != kernel->shape()[0])

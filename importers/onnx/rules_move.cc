@@ -188,7 +188,8 @@ bool CastRule(RaiseCall& c) {
   const Flow* x = c.FlowAt(0);
   if (x == nullptr) return false;
   const std::optional<ElementType> to = ElementTypeFromCode(c.Int("to", 0));
-  const bool ids = c.trace.term(*x).kind == TermKind::kTokens;
+  const TermKind kind = c.trace.term(*x).kind;
+  const bool ids = kind == TermKind::kTokens || kind == TermKind::kTopPlace;
   if (!to || (ids ? !IsIntegerElement(*to) : !IsFloatingElement(*to)))
     return c.Miss("a cast that changes what the numbers are");
   return c.Out(0, *x);
@@ -216,6 +217,7 @@ bool GatherRule(RaiseCall& c) {
   const int64_t axis = Place(c.Int("axis", 0), table->rank());
   if (const Flow* ids = c.Real(1)) {
     const Term& tokens = c.trace.term(*ids);
+    if (tokens.kind == TermKind::kTopPlace && axis == 0) return GatherChosen(c, table, *ids, ids->shape);
     if (tokens.kind != TermKind::kTokens || !ids->plain() || axis != 0 || table->rank() != 2)
       return c.Miss("rows that are chosen by what is computed");
     Shape shape = ids->shape;

@@ -14,8 +14,9 @@ from tool import SHARED  # noqa: E402
 # What each exporter is asked for: the TorchScript one writes everything in small operators, that of dynamo norms, turns and
 # attention of the standard from opset 23 on.
 EXPORTS = [("llama", "legacy17"), ("llama_eager", "legacy17"), ("qwen3", "legacy17"), ("gpt2", "legacy17"), ("gemma2", "legacy17"),
-           ("bert", "legacy17"), ("mistral__window", "legacy17"), ("phi3", "legacy17"), ("mixtral_batched", "legacy17"),
-           ("llama", "dynamo18"), ("gpt2", "dynamo18"), ("qwen3", "dynamo23"), ("gemma2", "dynamo23")]
+           ("bert", "legacy17"), ("mistral__window", "legacy17"), ("phi3", "legacy17"), ("mixtral_batched", "legacy17"), ("qwen3_moe_batched", "legacy17"),
+           ("llama", "dynamo18"), ("gpt2", "dynamo18"), ("qwen3", "dynamo23"), ("gemma2", "dynamo23"),
+           ("mixtral_batched", "dynamo18"), ("gpt_oss_batched", "legacy17"), ("gpt_oss_batched", "dynamo23")]
 
 
 def exporter():
@@ -222,6 +223,30 @@ def decoder(repeat="expand", mask="added", scale="scores", turn="halves", norm="
     return g.model(inputs, outputs)
 
 
+def mixture(activation="swiglu", k=2, normalize=1, bias=True, wide=F, **more):
+    """One layer: attention as onnxruntime fuses it, and its MoE. `more` are attributes of that."""
+    g, experts = Weights(9), 5
+    ms = {"domain": "com.microsoft"}
+    inputs, outputs = ids_and()
+    x = g("Gather", g.weight(V, D, scale=1), "input_ids", axis=0)
+    norm = g("SimplifiedLayerNormalization", x, g.weight(D), axis=-1, epsilon=1e-5)
+    y = g("MultiHeadAttention", *(g("MatMul", norm, g.weight(D, H * W)) for _ in range(3)), num_heads=H, unidirectional=1, **ms)
+    x = g("Add", x, g("MatMul", y, g.weight(H * W, D)))
+    norm = g("SimplifiedLayerNormalization", x, g.weight(D), axis=-1, epsilon=1e-5)
+    logits = g("MatMul", g("Reshape", norm, g.constant(np.int64([-1, D]))), g.weight(D, experts))
+
+    def layer(out, inner):
+        bound = g.constant((0.1 * g.rng.standard_normal((experts, out))).astype(np.float32)) if bias else ""
+        return [g.weight(experts, out, inner, scale=inner ** -0.5), bound]
+
+    fused = activation == "swiglu"
+    layers = layer(2 * wide if fused else wide, D) + layer(D, wide) + ([] if fused else layer(wide, D))
+    y = g("MoE", norm, logits, *layers, k=k, activation_type=activation, normalize_routing_weights=normalize, **more, **ms)
+    norm = g("SimplifiedLayerNormalization", g("Add", x, y), g.weight(D), axis=-1, epsilon=1e-5)
+    g("MatMul", norm, g.weight(D, V), outputs=["logits"])
+    return g.model(inputs, outputs)
+
+
 def damaged(model, rng):
     """The model with up to three changes that no exporter makes: numbers, wires, shapes, operators."""
     broken = onnx.ModelProto()
@@ -253,7 +278,7 @@ def damaged(model, rng):
 def blocks_in(graph_text):
     """How many attentions and norms a graph has, from its printed form."""
     lines = graph_text.splitlines()
-    return {kind: sum(f" = {kind}(" in line for line in lines) for kind in ("attention", "rms_norm", "layer_norm", "gated_mlp", "mlp")}
+    return {kind: sum(f" = {kind}(" in line for line in lines) for kind in ("attention", "rms_norm", "layer_norm", "gated_mlp", "mlp", "moe")}
 
 
 def save(model, path):
