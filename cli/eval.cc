@@ -121,7 +121,7 @@ std::string ShapeOf(const Tensor& tensor) {
 absl::StatusOr<Outcome> RunEval(const EvalFlags& flags) {
   // A folder holds the file's own inputs; a safetensors file those of a model.
   std::error_code failed;
-  if (IsOnnxPath(flags.model.path) && std::filesystem::is_directory(flags.inputs, failed)) {
+  if (IsOnnxPath(flags.model.path) && !std::filesystem::is_regular_file(flags.inputs, failed)) {
     if (!flags.dtype.empty() || flags.hidden_states || !flags.model.config.empty()) {
       return Error(1003, flags.model.path,
                    "an ONNX model says its own types, and has no config and no layers",
