@@ -1,4 +1,4 @@
-// Modules of models without a head: hidden states in the place of logits.
+// What a module of an encoder gives: logits, or hidden states where the model has no head.
 #ifndef TWINFORGE_REFERENCE_HEADLESS_H_
 #define TWINFORGE_REFERENCE_HEADLESS_H_
 
@@ -8,8 +8,9 @@
 
 namespace twinforge {
 
-// The fixed text of an encoder's module, in JAX or in PyTorch, with hidden_states() instead of logits().
-std::string SayHiddenStates(absl::string_view text);
+// The fixed text of a module, in JAX or in PyTorch, with its places for the result ($RESULT, $WIDTH, ...)
+// filled in.
+std::string SayResult(absl::string_view text, bool headless);
 
 }  // namespace twinforge
 

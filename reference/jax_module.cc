@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "reference/checked_tokens.h"
 #include "reference/einsum.h"
 #include "reference/headless.h"
 #include "reference/jax_emitter.h"
@@ -242,15 +243,7 @@ std::string JaxEmitter::Module() {
   Trunk();
   if (!program_.headless) Head();
   const std::string cache = program_.decodes ? Cache() : "";
-  const std::string words = config_.Int("vocab", program_.Words(), "words; places beyond them are padding");
-  std::string limit;
-  if (program_.Positions() > 0) {
-    limit =
-        absl::StrCat("    length = input_ids.shape[1] + further\n    if length > ",
-                     config_.Int("positions", program_.Positions(), "the longest sequence that has a place"),
-                     ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
-                     "{CONFIG.positions}\")\n");
-  }
+  const std::string checked = CheckedTokens(kJaxChecked, program_, config_);
   const std::string loader = Loader();
   const bool kernels = !kernels_.empty();
   std::string named;
@@ -268,13 +261,12 @@ std::string JaxEmitter::Module() {
       absl::StrReplaceAll(program_.decodes ? kJaxDecoder : kJaxEncoder,
                           {{"$TABLE", Table()},
                            {"$CACHE", cache},
-                           {"$LIMIT", limit},
-                           {"$WORDS", words},
+                           {"$CHECKED", checked},
                            {"$USE_KERNELS", kernels ? kJaxUseKernels : ""},
                            {"$KERNEL_FLAG", kernels ? kJaxKernelFlag : ""},
                            {"$SET_KERNELS", kernels ? "    use_kernels(flags.kernels)\n" : ""}});
-  return absl::StrCat(program_.headless ? SayHiddenStates(header) : header, "\n\n", config_.Text(),
-                      functions_.Text(), "\n\n", loader, program_.headless ? SayHiddenStates(calls) : calls);
+  return absl::StrCat(SayResult(header, program_.headless), "\n\n", config_.Text(), functions_.Text(), "\n\n",
+                      loader, SayResult(calls, program_.headless));
 }
 
 }  // namespace twinforge

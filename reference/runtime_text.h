@@ -70,8 +70,8 @@ inline constexpr char kJaxEncoderHeader[] =
     python reference/model.py --prompt-ids 1,2,3
 
     params = load()                                  # or load(directory, dtype=jnp.float32)
-    logits(params, input_ids)                        # [batch, seq, vocab]
-    logits(params, input_ids, lengths)               # of sequences that are padded behind
+    $RESULT(params, input_ids)$PAD                 # [batch, seq, $WIDTH]
+    $RESULT(params, input_ids, lengths)$PAD        # of sequences that are padded behind
 
 Every token sees the whole sequence, so there is nothing to generate.
 """
@@ -205,18 +205,7 @@ def decode_step(params, cache, tokens, positions):
     return head(params, x)[:, 0], cache
 
 
-def checked(input_ids, further=0):
-    """Tokens [batch, seq], each a word that has a place, and so have as many `further` ones.
-
-    XLA would read some other row for one that is not there. Within a jit, where no value is known, nothing is checked.
-    """
-    if not isinstance(input_ids, jax.core.Tracer):
-        input_ids = np.asarray(input_ids)
-        if input_ids.size and not 0 <= input_ids.min() <= input_ids.max() < $WORDS:
-            span = f"{input_ids.min()} to {input_ids.max()}"
-            raise ValueError(f"tokens from {span}, and the model has {$WORDS} words")
-$LIMIT    return jnp.asarray(input_ids, jnp.int32)
-
+$CHECKED
 
 @jax.jit
 def all_logits(params, input_ids):
@@ -284,9 +273,8 @@ if __name__ == "__main__":
     main()
 )py";
 
-inline constexpr char kJaxEncoder[] = R"py(
-
-def checked(input_ids, further=0):
+// Tokens that a caller gives, before anything is computed of them (checked_tokens.h).
+inline constexpr char kJaxChecked[] = R"py(def checked(input_ids, further=0):
     """Tokens [batch, seq], each a word that has a place, and so have as many `further` ones.
 
     XLA would read some other row for one that is not there. Within a jit, where no value is known, nothing is checked.
@@ -297,29 +285,33 @@ def checked(input_ids, further=0):
             span = f"{input_ids.min()} to {input_ids.max()}"
             raise ValueError(f"tokens from {span}, and the model has {$WORDS} words")
 $LIMIT    return jnp.asarray(input_ids, jnp.int32)
+)py";
 
+inline constexpr char kJaxEncoder[] = R"py(
+
+$CHECKED
 
 @jax.jit
-def all_logits(params, input_ids, lengths):
-    """What logits() gives, of tokens that were checked."""
-    return head(params, trunk(params, input_ids, lengths))
+def all_$RESULT(params, input_ids, lengths):
+    """What $RESULT() gives, of tokens that were checked."""
+    return $JAX_OF_TRUNK
 
 
-def logits(params, input_ids, lengths=None):
-    """What the model says of each token of input_ids [batch, seq]: [batch, seq, vocab]. Rows have `lengths` tokens."""
+def $RESULT(params, input_ids, lengths=None):
+    """What $SAYS each token of input_ids [batch, seq]: [batch, seq, $WIDTH]. Rows have `lengths` tokens."""
     input_ids = checked(input_ids)
     lengths = jnp.full(input_ids.shape[0], input_ids.shape[1]) if lengths is None else jnp.asarray(lengths, jnp.int32)
-    return all_logits(params, input_ids, lengths)
+    return all_$RESULT(params, input_ids, lengths)
 
 
 def main():
-    parser = argparse.ArgumentParser(description="says the likeliest word at each place")
+    parser = argparse.ArgumentParser(description="says $PRINTED")
     parser.add_argument("--prompt-ids", default="1", help="tokens, by commas")
     parser.add_argument("--dtype", help="float32, bfloat16; as stored where it is left out")
     flags = parser.parse_args()
     prompt = [[int(word) for word in flags.prompt_ids.split(",")]]
     params = load(DIRECTORY, dtype=flags.dtype)
-    print("tokens:", *jnp.argmax(logits(params, jnp.asarray(prompt)), axis=-1)[0].tolist())
+    print($JAX_PRINT[0].tolist())
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
+#include "reference/checked_tokens.h"
 #include "reference/expression.h"
 #include "reference/headless.h"
 #include "reference/python.h"
@@ -236,12 +237,11 @@ void TorchEmitter::Model() {
                            : "        for layer in self.layers:\n            x = layer(x, at)\n",
           "        return x\n",
           program_.headless
-              ? SayHiddenStates(kTorchEncoderForward)
-              : absl::StrCat(
-                    "\n    def head(self, x):\n        \"\"\"From hidden states to what the model says "
-                    "of each token.\"\"\"\n",
-                    Indented(after.text, 8), "        return ", after.value, "\n",
-                    program_.decodes ? kTorchForward : kTorchEncoderForward)));
+              ? ""
+              : absl::StrCat("\n    def head(self, x):\n        \"\"\"From hidden states to what the "
+                             "model says of each token.\"\"\"\n",
+                             Indented(after.text, 8), "        return ", after.value, "\n"),
+          program_.decodes ? kTorchForward : SayResult(kTorchEncoderForward, program_.headless)));
 }
 
 std::string TorchEmitter::Cache() {
@@ -275,15 +275,7 @@ std::string TorchEmitter::Module() {
   Layers();
   Model();
   const std::string cache = program_.decodes ? Cache() : "";
-  const std::string words = config_.Int("vocab", program_.Words(), "words; places beyond them are padding");
-  std::string limit;
-  if (program_.Positions() > 0) {
-    limit =
-        absl::StrCat("    length = input_ids.shape[1] + further\n    if length > ",
-                     config_.Int("positions", program_.Positions(), "the longest sequence that has a place"),
-                     ":\n        raise ValueError(f\"{length} tokens, and the model has places for "
-                     "{CONFIG.positions}\")\n");
-  }
+  const std::string checked = CheckedTokens(kTorchChecked, program_, config_);
   std::string table = "next(params.parameters())";  // its dtype is that of all activations
   for (const NodeId id : program_.before) {
     const Node& node = graph().node(id);
@@ -297,10 +289,9 @@ std::string TorchEmitter::Module() {
                           {{"$MODEL", graph().name()}, {"$MATH", counts ? "import math\n" : ""}});
   const std::string calls =
       absl::StrReplaceAll(program_.decodes ? kTorchDecoder : kTorchEncoder,
-                          {{"$TABLE", table}, {"$CACHE", cache}, {"$LIMIT", limit}, {"$WORDS", words}});
-  return absl::StrCat(program_.headless ? SayHiddenStates(header) : header, "\n\n", config_.Text(),
-                      takes ? kTorchTake : "", functions, kTorchLoad,
-                      program_.headless ? SayHiddenStates(calls) : calls);
+                          {{"$TABLE", table}, {"$CACHE", cache}, {"$CHECKED", checked}});
+  return absl::StrCat(SayResult(header, program_.headless), "\n\n", config_.Text(), takes ? kTorchTake : "",
+                      functions, kTorchLoad, SayResult(calls, program_.headless));
 }
 
 }  // namespace twinforge

@@ -34,8 +34,8 @@ inline constexpr char kTorchEncoderHeader[] =
     python reference/model_torch.py --prompt-ids 1,2,3
 
     model = load()                                   # or load(directory, dtype=torch.float32, device="cuda")
-    logits(model, input_ids)                         # [batch, seq, vocab]; model(input_ids) too
-    logits(model, input_ids, lengths)                # of sequences that are padded behind
+    $RESULT(model, input_ids)$PAD                  # [batch, seq, $WIDTH]; model(input_ids) too
+    $RESULT(model, input_ids, lengths)$PAD         # of sequences that are padded behind
 
 Every token sees the whole sequence, so there is nothing to generate.
 """
@@ -81,12 +81,12 @@ inline constexpr char kTorchForward[] = R"py(
 
 inline constexpr char kTorchEncoderForward[] = R"py(
     def forward(self, input_ids, lengths=None):
-        """What the model says of each token of input_ids [batch, seq]: [batch, seq, vocab]. Rows have `lengths`."""
+        """What $SAYS each token of input_ids [batch, seq]: [batch, seq, $WIDTH]. Rows have `lengths`."""
         batch, seq = input_ids.shape
         if lengths is None:
             lengths = torch.full((batch,), seq, device=input_ids.device)
         positions = torch.arange(seq, device=input_ids.device).expand(batch, seq)
-        return self.head(self.trunk(input_ids, positions, lengths))
+        return $TORCH_OF_TRUNK
 )py";
 
 inline constexpr char kTorchLoad[] = R"py(
@@ -132,14 +132,7 @@ def decode_step(params, cache, tokens, positions):
     return params(tokens[:, None], positions[:, None], cache)[:, 0], cache
 
 
-def checked(input_ids, device, further=0):
-    """Tokens [batch, seq] on the device, each a word that has a place, and so have as many `further` ones."""
-    input_ids = torch.as_tensor(input_ids, dtype=torch.long, device=device)
-    if input_ids.numel() and not 0 <= input_ids.min() <= input_ids.max() < $WORDS:
-        span = f"{int(input_ids.min())} to {int(input_ids.max())}"
-        raise ValueError(f"tokens from {span}, and the model has {$WORDS} words")
-$LIMIT    return input_ids
-
+$CHECKED
 
 def logits(params, input_ids):
     """Logits [batch, seq, vocab] after each token of input_ids [batch, seq]."""
@@ -203,33 +196,36 @@ if __name__ == "__main__":
     main()
 )py";
 
-inline constexpr char kTorchEncoder[] = R"py(
-
-def checked(input_ids, device, further=0):
+// Tokens that a caller gives, before anything is computed of them (checked_tokens.h).
+inline constexpr char kTorchChecked[] = R"py(def checked(input_ids, device, further=0):
     """Tokens [batch, seq] on the device, each a word that has a place, and so have as many `further` ones."""
     input_ids = torch.as_tensor(input_ids, dtype=torch.long, device=device)
     if input_ids.numel() and not 0 <= input_ids.min() <= input_ids.max() < $WORDS:
         span = f"{int(input_ids.min())} to {int(input_ids.max())}"
         raise ValueError(f"tokens from {span}, and the model has {$WORDS} words")
 $LIMIT    return input_ids
+)py";
 
+inline constexpr char kTorchEncoder[] = R"py(
 
-def logits(params, input_ids, lengths=None):
-    """What the model says of each token of input_ids [batch, seq]: [batch, seq, vocab]. Rows have `lengths` tokens."""
+$CHECKED
+
+def $RESULT(params, input_ids, lengths=None):
+    """What $SAYS each token of input_ids [batch, seq]: [batch, seq, $WIDTH]. Rows have `lengths` tokens."""
     device = $TABLE.device
     lengths = None if lengths is None else torch.as_tensor(lengths, dtype=torch.long, device=device)
     return params(checked(input_ids, device), lengths)
 
 
 def main():
-    parser = argparse.ArgumentParser(description="says the likeliest word at each place")
+    parser = argparse.ArgumentParser(description="says $PRINTED")
     parser.add_argument("--prompt-ids", default="1", help="tokens, by commas")
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32", "float64"], help="else as stored")
     parser.add_argument("--device", default="cpu")
     flags = parser.parse_args()
     prompt = [[int(word) for word in flags.prompt_ids.split(",")]]
     model = load(DIRECTORY, dtype=flags.dtype, device=flags.device)
-    print("tokens:", *logits(model, prompt).argmax(dim=-1)[0].tolist())
+    print($TORCH_PRINT[0].tolist())
 
 
 if __name__ == "__main__":
