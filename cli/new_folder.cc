@@ -3,11 +3,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "exporters/new_files.h"
 
 namespace twinforge {
 
@@ -50,24 +52,12 @@ absl::Status WriteNewFile(const std::string& path, absl::string_view bytes) {
 
 absl::Status WriteNewFolder(const std::vector<std::pair<std::string, std::string>>& contents,
                             const std::string& path) {
-  FileSystem& files = SystemFiles();
-  const std::string partial = path + ".partial";
-  const int made = files.MakeFolder(partial);
-  if (made == -EEXIST)
-    return Error(1608, partial, "the folder exists: a run before this one was cut short", "remove it first");
-  if (made < 0) return FileError(made, partial, "create");
-  auto drop = absl::MakeCleanup([&] {
-    for (const auto& [name, bytes] : contents) files.Remove(absl::StrCat(partial, "/", name));
-    files.RemoveFolder(partial);
-  });
+  std::vector<NewFile> plan;
   for (const auto& [name, bytes] : contents) {
-    TWIN_RETURN_IF_ERROR(WriteSynced(files, absl::StrCat(partial, "/", name), bytes));
+    const auto size = static_cast<int64_t>(bytes.size());
+    plan.push_back({name, size, {{.length = size, .text = std::make_shared<const std::string>(bytes)}}});
   }
-  const int renamed = files.Rename(partial, path);
-  if (renamed == -EEXIST) return Error(1608, path, "exists", "name another folder, or remove it first");
-  if (renamed < 0) return FileError(renamed, path, "name");
-  std::move(drop).Cancel();
-  return absl::OkStatus();
+  return WriteNewFiles(SystemFiles(), plan, nullptr, path).status();
 }
 
 }  // namespace twinforge
