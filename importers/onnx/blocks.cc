@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
 #include "base/status_macros.h"
+#include "importers/onnx/block_params.h"
 #include "weights/build.h"
 
 namespace twinforge {
@@ -21,8 +22,6 @@ double AsWritten(double x) {
   *end.ptr = '\0';
   return std::strtod(text, nullptr);
 }
-
-ParamAxis AxisNamed(const char* name, int64_t size) { return {name, size, size, 1}; }
 
 Param VectorParam(WeightPtr program, std::vector<ParamAxis> axes) {
   Param param;
@@ -41,13 +40,6 @@ Param KernelParam(WeightPtr program, std::vector<ParamAxis> in, std::vector<Para
   for (ParamAxis& axis : out) param.type.axes.push_back(std::move(axis));
   param.program = Reshape(std::move(program), param.type.shape());
   return param;
-}
-
-WeightPtr TakePlaces(const WeightPtr& weight, int64_t axis, const std::vector<int64_t>& places) {
-  std::vector<Run> runs;
-  for (const int64_t place : places) runs.push_back({place, 1, 1});
-  IndexMap map(std::move(runs));
-  return map.IsIdentity(weight->shape()[axis]) ? weight : Take(weight, axis, std::move(map));
 }
 
 // w of a scale that is stored as w for 1 + w.

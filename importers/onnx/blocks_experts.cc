@@ -4,13 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "importers/onnx/block_params.h"
 #include "importers/onnx/blocks.h"
 #include "weights/build.h"
 
 namespace twinforge {
 namespace {
-
-ParamAxis WholeAxis(const char* name, int64_t size) { return {name, size, size, 1}; }
 
 Param ParamOf(WeightPtr program, std::vector<ParamAxis> axes, int lead, int in) {
   Param param;
@@ -18,13 +17,6 @@ Param ParamOf(WeightPtr program, std::vector<ParamAxis> axes, int lead, int in) 
   param.type = {program->dtype(), std::move(axes), lead, in};
   param.program = std::move(program);
   return param;
-}
-
-WeightPtr PickPlaces(const WeightPtr& weight, int64_t axis, const std::vector<int64_t>& places) {
-  std::vector<Run> runs;
-  for (const int64_t place : places) runs.push_back({place, 1, 1});
-  IndexMap map(std::move(runs));
-  return map.IsIdentity(weight->shape()[axis]) ? weight : Take(weight, axis, std::move(map));
 }
 
 // Which columns of each expert's output a flow holds: [.., out] whole, or the same places of each.
@@ -94,9 +86,9 @@ absl::Status BlockFinder::Route(int id, RaisedBlock& block) const {
     return Fault(scores->term, "a router that is no projection to its experts");
   TWIN_ASSIGN_OR_RETURN(const Piece router, PieceOf(*scores));
   block.inputs = {router.input};
-  const ParamAxis expert = WholeAxis("expert", experts);
+  const ParamAxis expert = AxisNamed("expert", experts);
   block.params.emplace_back(
-      "router", ParamOf(router.kernel, {WholeAxis("d_model", router.kernel->shape()[0]), expert}, 0, 1));
+      "router", ParamOf(router.kernel, {AxisNamed("d_model", router.kernel->shape()[0]), expert}, 0, 1));
   if (router.bias != nullptr) block.params.emplace_back("router_bias", ParamOf(router.bias, {expert}, 0, 0));
   return absl::OkStatus();
 }
@@ -114,13 +106,13 @@ absl::Status BlockFinder::AddExperts(int id, const std::string& slot, const Flow
   const bool last = slot == "down";
   if (!last && (layer.in[0].term != block.inputs[0] || !IsSpread(layer.in[0], layer.shape[2])))
     return Fault(flow.term, "experts that see another value than their router");
-  const ParamAxis expert = WholeAxis("expert", layer.kernel->shape()[0]);
-  const ParamAxis in = WholeAxis(last ? "d_ff" : "d_model", layer.kernel->shape()[1]);
-  const ParamAxis out = WholeAxis(last ? "d_model" : "d_ff", static_cast<int64_t>(columns->size()));
-  block.params.emplace_back(slot, ParamOf(PickPlaces(layer.kernel, 2, *columns), {expert, in, out}, 1, 1));
+  const ParamAxis expert = AxisNamed("expert", layer.kernel->shape()[0]);
+  const ParamAxis in = AxisNamed(last ? "d_ff" : "d_model", layer.kernel->shape()[1]);
+  const ParamAxis out = AxisNamed(last ? "d_model" : "d_ff", static_cast<int64_t>(columns->size()));
+  block.params.emplace_back(slot, ParamOf(TakePlaces(layer.kernel, 2, *columns), {expert, in, out}, 1, 1));
   if (layer.bias != nullptr) {
     block.params.emplace_back(absl::StrCat(slot, "_bias"),
-                              ParamOf(PickPlaces(layer.bias, 1, *columns), {expert, out}, 1, 0));
+                              ParamOf(TakePlaces(layer.bias, 1, *columns), {expert, out}, 1, 0));
   }
   return absl::OkStatus();
 }

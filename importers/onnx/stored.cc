@@ -1,8 +1,6 @@
 #include "importers/onnx/stored.h"
 
-#include <cstring>
 #include <filesystem>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -10,7 +8,6 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "onnx/onnx-ml.pb.h"
-#include "onnx/tensor_data.h"
 #include "weights/build.h"
 
 namespace twinforge {
