@@ -12,12 +12,10 @@ in which its bytes arrive, at the rate that the compiler reckons with, every pla
 of its own. Needs jax[tpu] (0.10.2 with libtpu 0.0.42.1); exits with 77 where it is not installed, with 1 where a step does
 not compile.
 """
-import importlib.util
 import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +24,7 @@ from pathlib import Path
 
 from compile_kernels import BIG, BYTES_PER_CYCLE, TOPOLOGY, device, sizes  # first: it sets what libtpu asks of its environment
 from compile_layers import cycles_of
+from sparse_checkpoint import checkpoint, module_at
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,55 +36,7 @@ HALF = ('name: "half" require: RETRAIN step { use: "tpu-exact-native" } step { k
         'where { path: "layers.*mlp.down" } }')
 
 
-# --- sparse checkpoints
-
-
-def attention(d, heads, kv, width, bias=False):
-    for name, rows, columns in (("q", heads * width, d), ("k", kv * width, d), ("v", kv * width, d), ("o", d, heads * width)):
-        yield f"self_attn.{name}_proj.weight", [rows, columns]
-        if bias:
-            yield f"self_attn.{name}_proj.bias", [rows]
-
-
-def gated(prefix, d, f, names=("gate_proj", "up_proj", "down_proj")):
-    for name in names[:2]:
-        yield f"{prefix}.{name}.weight", [f, d]
-    yield f"{prefix}.{names[2]}.weight", [d, f]
-
-
-def dense(d, heads, kv, width, f, norms=False):
-    """One layer of llama, or of qwen3 with norms of q and k: config and tensors."""
-    family = "qwen3" if norms else "llama"
-    config = common(family, "Qwen3ForCausalLM" if norms else "LlamaForCausalLM", d, heads, kv, width, f)
-    layer = [*attention(d, heads, kv, width), *gated("mlp", d, f)]
-    if norms:
-        layer += [(f"self_attn.{name}_norm.weight", [width]) for name in "qk"]
-    return config, layer
-
-
-def qwen3_moe(d, heads, kv, width, f, experts, top):
-    config = common("qwen3_moe", "Qwen3MoeForCausalLM", d, heads, kv, width, f) | dict(
-        num_experts=experts, num_experts_per_tok=top, moe_intermediate_size=f, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
-    layer = [*attention(d, heads, kv, width), ("mlp.gate.weight", [experts, d])]
-    layer += [(f"self_attn.{name}_norm.weight", [width]) for name in "qk"]
-    return config, layer + [one for e in range(experts) for one in gated(f"mlp.experts.{e}", d, f)]
-
-
-def mixtral(d, heads, kv, width, f, experts, top):
-    config = common("mixtral", "MixtralForCausalLM", d, heads, kv, width, f) | dict(num_local_experts=experts, num_experts_per_tok=top)
-    layer = [*attention(d, heads, kv, width), ("block_sparse_moe.gate.weight", [experts, d])]
-    return config, layer + [one for e in range(experts) for one in gated(f"block_sparse_moe.experts.{e}", d, f, ("w1", "w3", "w2"))]
-
-
-def gpt_oss(d, heads, kv, width, f, experts, top):
-    config = common("gpt_oss", "GptOssForCausalLM", d, heads, kv, width, f) | dict(
-        num_local_experts=experts, num_experts_per_tok=top, sliding_window=128, layer_types=["full_attention"], attention_bias=True,
-        swiglu_limit=7.0, rope_theta=150000.0,
-        rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=4096, truncate=False))
-    return config, [*attention(d, heads, kv, width, bias=True), ("self_attn.sinks", [heads]), ("mlp.router.weight", [experts, d]),
-                    ("mlp.router.bias", [experts]), ("mlp.experts.gate_up_proj", [experts, d, 2 * f]),
-                    ("mlp.experts.gate_up_proj_bias", [experts, 2 * f]), ("mlp.experts.down_proj", [experts, f, d]),
-                    ("mlp.experts.down_proj_bias", [experts, d])]
+# --- configs; the checkpoints are sparse
 
 
 def common(family, architecture, d, heads, kv, width, f):
@@ -94,25 +45,29 @@ def common(family, architecture, d, heads, kv, width, f):
                 max_position_embeddings=131072, tie_word_embeddings=False, torch_dtype="bfloat16", attention_bias=False)
 
 
-def checkpoint(folder, config, layer, layers=1):
-    """A folder with the config and a sparse file of zeros for `layers` layers of those tensors."""
-    d, tensors = config["hidden_size"], [("model.embed_tokens.weight", [VOCAB, config["hidden_size"]])]
-    for i in range(layers):
-        names = [*layer, ("input_layernorm.weight", [d]), ("post_attention_layernorm.weight", [d])]
-        tensors += [(f"model.layers.{i}.{name}", shape) for name, shape in names]
-    tensors += [("model.norm.weight", [d]), ("lm_head.weight", [VOCAB, d])]
-    header, at = {}, 0
-    for name, shape in tensors:
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at := at + 2 * prod(shape)]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    folder.mkdir(parents=True)
-    if config["model_type"] == "gpt_oss":
-        config = config | {"layer_types": ["full_attention"] * layers}
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + at)
+def dense(d, heads, kv, width, f, norms=False):
+    """llama, or qwen3 with norms of q and k."""
+    return common("qwen3" if norms else "llama", "Qwen3ForCausalLM" if norms else "LlamaForCausalLM", d, heads, kv, width, f)
+
+
+def qwen3_moe(d, heads, kv, width, f, experts, top):
+    return common("qwen3_moe", "Qwen3MoeForCausalLM", d, heads, kv, width, f) | dict(
+        num_experts=experts, num_experts_per_tok=top, moe_intermediate_size=f, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
+
+
+def mixtral(d, heads, kv, width, f, experts, top):
+    return common("mixtral", "MixtralForCausalLM", d, heads, kv, width, f) | dict(num_local_experts=experts, num_experts_per_tok=top)
+
+
+def gpt_oss(d, heads, kv, width, f, experts, top):
+    return common("gpt_oss", "GptOssForCausalLM", d, heads, kv, width, f) | dict(
+        num_local_experts=experts, num_experts_per_tok=top, sliding_window=128, attention_bias=True, swiglu_limit=7.0, rope_theta=150000.0,
+        rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=4096, truncate=False))
+
+
+def of_layers(config, layers):
+    """The config with so many layers, none with a window."""
+    return config | {"num_hidden_layers": layers} | ({"layer_types": ["full_attention"] * layers} if config["model_type"] == "gpt_oss" else {})
 
 
 MODELS = {
@@ -147,12 +102,7 @@ class Step:
     """The decode step of a twin's module, and the shapes of what it takes."""
 
     def __init__(self, twin):
-        path = Path(twin) / "reference" / "model.py"
-        spec = importlib.util.spec_from_file_location(f"twin_{abs(hash(path))}", path)
-        sys.dont_write_bytecode = True
-        self.module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.module)
-        self.twin = twin
+        self.module, self.twin = module_at(Path(twin) / "reference" / "model.py"), twin
 
     def shapes(self):
         """Those of the parameters as load() gives them, without packing a weight: that takes long."""
@@ -245,10 +195,10 @@ def nbytes(of):
 
 
 def of_model(model, chips, layers=1, plain=True):
-    (config, layer), recipe = model
+    config, recipe = model
     with tempfile.TemporaryDirectory() as scratch:
         source, twin = Path(scratch) / "source", Path(scratch) / "twin"
-        checkpoint(source, config, layer, layers)
+        checkpoint(source, of_layers(config, layers))
         if recipe.startswith("name:"):
             (Path(scratch) / "recipe.textproto").write_text(recipe)
             recipe = Path(scratch) / "recipe.textproto"
