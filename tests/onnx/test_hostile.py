@@ -9,6 +9,7 @@ from tool import BINARY
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402
+from onnx_scale import field, varint  # noqa: E402  (messages by hand: Python's protobuf writes neither a million nodes nor 200 graphs in graphs)
 
 
 def model(nodes=(), initializers=(), outputs=("y",), functions=(), ir_version=9, opsets=(("", 18),), sparse=(), inputs=()):
@@ -199,19 +200,6 @@ def test_functions_that_call_themselves(tool, tmp_path):
     refusal(tool, path, caller([function("F0", "F1"), function("F1", "F2"), function("F2", "F0")]), 2005, says="calls itself")
     chain = [function(f"F{i}", f"F{i + 1}" if i < 250 else "Neg") for i in range(251)]
     refusal(tool, path, caller(chain), 2005, says="functions deep")
-
-
-def varint(value):
-    text = bytearray()
-    while value >= 0x80:
-        text.append(value & 0x7f | 0x80)
-        value >>= 7
-    return bytes(text) + bytes([value])
-
-
-def field(number, content):
-    """A field of a message, by hand: Python's protobuf writes neither a million nodes nor 200 graphs in graphs."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def nested(levels):
