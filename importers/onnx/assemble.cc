@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/diagnostic.h"
@@ -14,6 +15,31 @@
 
 namespace twinforge {
 namespace {
+
+// The operation that a block is, and its path where no layer is around it.
+std::pair<OpKind, const char*> OpOf(const RaisedBlock& block) {
+  switch (block.kind) {
+    case BlockKind::kEmbedding:
+      return {OpKind::kEmbedding, "embed"};
+    case BlockKind::kNorm:
+      return {block.rms ? OpKind::kRmsNorm : OpKind::kLayerNorm, "norm"};
+    case BlockKind::kAdd:
+      return {OpKind::kAdd, "add"};
+    case BlockKind::kLinear:
+      return {OpKind::kLinear, "dense"};
+    case BlockKind::kActivation:
+      return {OpKind::kActivation, "act"};
+    case BlockKind::kAttention:
+      return {OpKind::kAttention, "attn"};
+    case BlockKind::kMlp:
+      return {OpKind::kMlp, "mlp"};
+    case BlockKind::kGatedMlp:
+      return {OpKind::kGatedMlp, "mlp"};
+    case BlockKind::kMoe:
+      return {OpKind::kMoe, "moe"};
+  }
+  return {OpKind::kOpaque, ""};
+}
 
 class Assembler {
  public:
@@ -29,7 +55,6 @@ class Assembler {
   std::string PathOf(int term, const std::string& otherwise);
   absl::Status Put(int id, const RaisedBlock& block);
   absl::Status PutHead(const Flow& flow);
-  NodeId Norm(int id, const RaisedBlock& block);
 
   const OnnxTrace& trace_;
   BlockFinder blocks_;
@@ -126,48 +151,12 @@ std::string Assembler::PathOf(int term, const std::string& otherwise) {
   return count == 0 ? path : absl::StrCat(path, "_", count + 1);
 }
 
-NodeId Assembler::Norm(int id, const RaisedBlock& block) {
-  OpAttrs attrs;
-  attrs.mutable_norm()->set_eps(block.norm_eps);
-  attrs.mutable_norm()->set_offset(block.norm_offset);
-  return builder_.Op(block.rms ? OpKind::kRmsNorm : OpKind::kLayerNorm, PathOf(id, "norm"),
-                     {ids_.at(block.inputs[0])}, std::move(attrs), block.params);
-}
-
 absl::Status Assembler::Put(int id, const RaisedBlock& block) {
   std::vector<NodeId> operands;
   for (const int input : block.inputs) operands.push_back(ids_.at(input));
-  NodeId node = -1;
-  switch (block.kind) {
-    case BlockKind::kEmbedding:
-      node = builder_.Op(OpKind::kEmbedding, PathOf(id, "embed"), {tokens_}, block.attrs, block.params);
-      break;
-    case BlockKind::kNorm:
-      node = Norm(id, block);
-      break;
-    case BlockKind::kAdd:
-      node = builder_.Add(PathOf(id, "add"), operands[0], operands[1]);
-      break;
-    case BlockKind::kLinear:
-      node = builder_.Op(OpKind::kLinear, PathOf(id, "dense"), operands, OpAttrs(), block.params);
-      break;
-    case BlockKind::kActivation:
-      node = builder_.Op(OpKind::kActivation, PathOf(id, "act"), operands, block.attrs, {});
-      break;
-    case BlockKind::kAttention:
-      node = builder_.Op(OpKind::kAttention, PathOf(id, "attn"), operands, block.attrs, block.params);
-      break;
-    case BlockKind::kMlp:
-      node = builder_.Op(OpKind::kMlp, PathOf(id, "mlp"), operands, block.attrs, block.params);
-      break;
-    case BlockKind::kMoe:
-      node = builder_.Op(OpKind::kMoe, PathOf(id, "moe"), operands, block.attrs, block.params);
-      break;
-    case BlockKind::kGatedMlp:
-      node = builder_.Op(OpKind::kGatedMlp, PathOf(id, "mlp"), operands, block.attrs, block.params);
-      break;
-  }
-  ids_[id] = node;
+  if (block.kind == BlockKind::kEmbedding) operands = {tokens_};
+  const auto [op, name] = OpOf(block);
+  ids_[id] = builder_.Op(op, PathOf(id, name), std::move(operands), block.attrs, block.params);
   if (builder_.status().ok()) return absl::OkStatus();
   const std::optional<Diagnostic> said = DiagnosticOf(builder_.status());
   return Error(2010, absl::StrCat(trace_.model().path, ": ", trace_.NodeName(trace_.term(id).node)),

@@ -95,11 +95,12 @@ absl::StatusOr<RaisedBlock> BlockFinder::NormOf(int term) const {
   const Term& norm = trace_.term(term);
   if (norm.width != trace_.Width(term)) return Fault(term, "a norm over a part of the features");
   if (norm.kernel == nullptr) return Fault(term, "a norm without a scale");
-  RaisedBlock block{.kind = BlockKind::kNorm, .rms = norm.word == "rms", .norm_eps = AsWritten(norm.number)};
+  RaisedBlock block{.kind = BlockKind::kNorm, .rms = norm.word == "rms"};
+  block.attrs.mutable_norm()->set_eps(AsWritten(norm.number));
   TWIN_ASSIGN_OR_RETURN(const int input, Whole(norm.in[0]));
   block.inputs = {input};
   auto [scale, offset] = SplitOffset(norm.kernel);
-  block.norm_offset = offset;
+  block.attrs.mutable_norm()->set_offset(offset);
   block.params.emplace_back("scale", VectorParam(scale, {AxisNamed("d_model", norm.width)}));
   if (norm.bias != nullptr)
     block.params.emplace_back("bias", VectorParam(norm.bias, {AxisNamed("d_model", norm.width)}));

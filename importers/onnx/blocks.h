@@ -29,8 +29,7 @@ struct RaisedBlock {
   std::vector<int> inputs;  // terms
   OpAttrs attrs;
   std::vector<std::pair<std::string, Param>> params;  // by slot
-  bool rms = true;
-  double norm_eps = 0, norm_offset = 0;
+  bool rms = true;                                    // of a norm
 };
 
 struct HeadBlock {
