@@ -34,11 +34,14 @@ absl::Status BadAxis(const SweepAxis& axis, absl::string_view message, absl::str
 }
 
 absl::Status AddRange(int64_t from, int64_t to, int64_t by, SweepAxis& axis) {
-  if (by < 1 || from > to || (to - from) / by >= kMostValues)
+  // The distance of any two numbers is one without a sign.
+  const uint64_t span = static_cast<uint64_t>(to) - static_cast<uint64_t>(from);
+  if (by < 1 || from > to || span / static_cast<uint64_t>(by) >= static_cast<uint64_t>(kMostValues))
     return BadAxis(
         axis, absl::StrCat(from, " to ", to, " by ", by, " is no range of 1 to ", kMostValues, " values"),
         "write range { from: 128 to: 512 by: 128 }, on the command line 128..512:128");
-  for (int64_t value = from; value <= to; value += by) axis.values.push_back(absl::StrCat(value));
+  const auto steps = static_cast<int64_t>(span / static_cast<uint64_t>(by));
+  for (int64_t i = 0; i <= steps; ++i) axis.values.push_back(absl::StrCat(from + i * by));
   return absl::OkStatus();
 }
 

@@ -163,6 +163,16 @@ def test_a_bad_sweep_has_its_place(tool, qwen, recipe, sweep, code, says):
     assert done.code == 2 and done.codes == [code] and says in done.err and re.search(r"mine.textproto:[23]:\d+", done.err), done
 
 
+@pytest.mark.parametrize("ends, of_key, of_flag", [
+    ("9223372036854775806..9223372036854775807:1", ["TF1505"], ["TF1003"]), ("1..9223372036854775807:9223372036854775807", [], []),
+    ("-9223372036854775808..9223372036854775807:1", ["TF1505"], ["TF1113"])])
+def test_a_range_at_the_ends_of_the_numbers_ends(tool, qwen, recipe, ends, of_key, of_flag):
+    first, last, by = re.split(r"\.\.|:", ends)
+    path = recipe(f'step {{ pad_ffn {{ multiple: 128 }} }}\nsweep {{ key: "pad_ffn.multiple" range {{ from: {first} to: {last} by: {by} }} }}\n')
+    assert tool("recipe", "check", path).codes == of_key
+    assert tool("score", *qwen, "--chip", "v6e", "--vary", f"batch={ends}").codes == of_flag
+
+
 def test_several_steps_of_one_name_need_their_position(tool, qwen, recipe):
     path = recipe('step { pad_ffn { multiple: 128 } where { last_layer: 3 } }\nstep { pad_ffn { multiple: 128 } where { first_layer: 4 } }\n')
     done = tool("score", *qwen, *STEP, "--recipe", path, "--vary", "pad_ffn.multiple=1024")
