@@ -65,8 +65,11 @@ absl::Status CheckRecordFits(const CompileRecord& record, const std::string& pat
     return OfAnother(path,
                      absl::StrCat("step: ", record.phase(), " of ", record.batch(), " x ", record.context()));
   }
-  if (record.shards() != workload.shards || workload.devices() != workload.shards || workload.pp != 1)
+  if (record.shards() != workload.shards || workload.devices() != workload.shards || workload.pp != 1 ||
+      workload.ep != 1)
     return OfAnother(path, absl::StrCat("mesh: tp=", record.shards()));
+  const Precision& types = workload.precision;
+  if (types.weights || types.activations || types.cache) return OfAnother(path, "type: the model's own");
   if (record.twin().graph_sha256() != CertifiedHash(graph)) return OfAnother(path, "model");
   if (SumsOf(record.twin()).refused > 0) return OfAnother(path, "kind: the compiler refused a program of it");
   TWIN_ASSIGN_OR_RETURN(const std::optional<NotAttainable> why, WhyNotAttainable(record, graph));

@@ -173,6 +173,9 @@ def test_the_ladder_has_the_rung_of_the_record_beside_it(tool, source, twin, rep
     assert done["compiled"]["cycles"] == report["twin"]["total"]["cycles"]
     other = tool.json(*words, "--batch", "4", "--context", "64")
     assert other["compiled"]["refused"]["code"] == "TF2109" and other["twin"]["ladder"]
+    for types in (["--dtype", "int8"], ["--kv-dtype", "fp8"], ["--activation-dtype", "int8"]):
+        said = tool.json(*words, *STEP, *types)["compiled"]
+        assert said["refused"]["code"] == "TF2109" and "type" in said["refused"]["message"], said
     none = tool.json("score", source, *words[2:], *STEP)
     assert "no compile record" in none["compiled"]["refused"]["message"]
     assert tool(*words, *STEP, "--vary", "batch=8,16").codes == ["TF1003"]
