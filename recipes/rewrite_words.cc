@@ -33,14 +33,18 @@ CompiledWord Ask(const CompiledQuestion& question) {
   return {.note = d.message};  // sizes beyond what was compiled: nobody knows
 }
 
-// What was compiled is a layer whose sequences and experts lie on one device, or on those of tp. Groups of
-// `dp` do alike, each with its own sequences.
+// What was compiled is a layer in bf16 whose sequences and experts lie on one device, or on those of tp.
+// Groups of `dp` do alike, each with its own sequences.
 absl::string_view NotCompiledOn(const Workload& w, const Graph& graph) {
   if (w.sp > 1) return "nothing was compiled of sequences that several devices share (sp)";
   const bool experts = std::any_of(graph.nodes().begin(), graph.nodes().end(),
                                    [](const Node& node) { return node.op == OpKind::kMoe; });
   if (w.ep > 1 && experts) return "nothing was compiled of experts that lie on several devices (ep)";
-  return "";
+  const Precision& types = w.precision;
+  const bool as_compiled = (!types.weights || types.weights->stored == DType::kBF16) &&
+                           types.activations.value_or(DType::kBF16) == DType::kBF16 &&
+                           types.cache.value_or(DType::kBF16) == DType::kBF16;
+  return as_compiled ? "" : "nothing was compiled of types other than bf16";
 }
 
 // Heads padded and kv heads repeated are one rewrite to the compiler.

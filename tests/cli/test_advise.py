@@ -225,8 +225,8 @@ def test_the_mesh_that_was_asked_is_said(tool, llama):
 
 def test_a_mesh_that_nobody_compiled_has_no_word(tool, llama):
     """A word is of sequences and experts on one device; groups of dp do alike, each with its own."""
-    def words(mesh, batch, config=llama):
-        said = tool.json("advise", "--from-config", config, "--chip", "v6e", "--mesh", mesh, "--batch", batch, "--context", 2048)
+    def words(mesh, batch, config=llama, types=()):
+        said = tool.json("advise", "--from-config", config, "--chip", "v6e", "--mesh", mesh, "--batch", batch, "--context", 2048, *types)
         row, = (row for row in said["advice"] if row["recipe"] == "tpu-exact-native")
         return row, [(word["rewrite"], word["of"], word["source"], word.get("low"), word.get("high")) for word in row["words"]]
 
@@ -234,6 +234,11 @@ def test_a_mesh_that_nobody_compiled_has_no_word(tool, llama):
     groups, words_groups = words("dp=2", 16)
     assert words_groups == words_alone and "each of 2 groups" in groups["words"][0]["note"]
     assert alone["compiler"] == groups["compiler"] == "gain"
+    for types in (["--dtype", "int8"], ["--dtype", "f32"], ["--kv-dtype", "fp8"]):
+        other, words_other = words("tp=1", 8, types=types)
+        assert other["compiler"] == "unknown" and {word[2] for word in words_other} == {"unknown"}, types
+        assert "bf16" in other["words"][0]["note"] and other["verdict"] != "recommended", other
+    assert words("tp=1", 8, types=["--dtype", "bf16"])[1] == words_alone
     shared, words_shared = words("sp=2", 8)
     assert shared["compiler"] == "unknown" and {word[2] for word in words_shared} == {"unknown"}
     assert shared["verdict"] != "recommended" and "sp" in shared["words"][0]["note"], shared
